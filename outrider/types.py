@@ -1,0 +1,252 @@
+"""The frozen dataclasses that travel between the rooms of Outrider. They know no torch and no gRPC."""
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType
+
+from outrider.errors import InvalidArgumentError
+
+TokenId = NewType("TokenId", int)
+
+PROTOCOL_VERSION = 1
+"""Peers with another version are refused."""
+
+DRAFT_INDEX_SHIFT = 24
+"""A node id is `draft_index << DRAFT_INDEX_SHIFT | counter`; below 2**24 it names a committed tip."""
+
+MAX_DRAFT_INDEX = 255
+
+
+class AcceptanceMode(str, Enum):
+    """How a proposal is accepted; every mode leaves the target's law unchanged (docs/exactness.md)."""
+
+    COUPLED = "coupled"
+    REJECTION = "rejection"
+    MATCH = "match"
+
+
+class NodeKind(str, Enum):
+    """How a draft chose a node's token."""
+
+    SAMPLED = "sampled"
+    LISTED = "listed"
+
+
+class FinishReason(str, Enum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling parameters of one request. `temperature` 0 means greedy; `seed` None means not drawn yet."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    mode: AcceptanceMode = AcceptanceMode.COUPLED
+
+    def __post_init__(self) -> None:
+        _require(
+            math.isfinite(self.temperature) and self.temperature >= 0,
+            f"temperature is {self.temperature}; give a finite number of at least 0 (0 means greedy)",
+        )
+        _require(self.top_k >= 0, f"top_k is {self.top_k}; give at least 1, or 0 for all tokens")
+        _require(0 < self.top_p <= 1, f"top_p is {self.top_p}; give a number above 0 and up to 1")
+        _require(0 <= self.min_p < 1, f"min_p is {self.min_p}; give a number from 0 to below 1")
+        _require(
+            self.seed is None or 0 <= self.seed < 2**64,
+            f"seed is {self.seed}; give a whole number from 0 to 2^64 - 1",
+        )
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the target's most likely token is taken at every position."""
+        return self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True)
+class StopConditions:
+    """Where a generation ends, besides the model's context length."""
+
+    max_tokens: int
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.max_tokens >= 1, f"max_tokens is {self.max_tokens}; give at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One drafted token: `q` is its probability under the draft's warped distribution."""
+
+    id: int
+    parent_id: int
+    token: int
+    q: float
+    kind: NodeKind
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRow:
+    """The sparse distribution that the SAMPLED children of `parent_id` were really drawn from, without replacement."""
+
+    parent_id: int
+    ids: tuple[int, ...]
+    probs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Nodes that a draft made, parents first, and the rows its SAMPLED nodes were drawn from."""
+
+    nodes: tuple[Node, ...]
+    rows: tuple[ProposalRow, ...] = ()
+    step_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """How far and how wide a draft runs ahead of the committed tip. `depth` 0 stops it."""
+
+    depth: int = 8
+    width: int = 1
+    proposal_top_k: int = 64
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.depth <= 256, f"depth is {self.depth}; give 0 to 256")
+        _require(1 <= self.width <= 32, f"width is {self.width}; give 1 to 32")
+        _require(
+            1 <= self.proposal_top_k <= 1024,
+            f"proposal_top_k is {self.proposal_top_k}; give 1 to 1024",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessPolicy:
+    """A session is verified once `min_nodes` candidates wait or `max_wait_us` have passed since its last verdict."""
+
+    min_nodes: int = 0
+    max_wait_us: int = 0
+    max_rows: int = 16
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.min_nodes <= 4096, f"min_nodes is {self.min_nodes}; give 0 to 4096")
+        _require(
+            0 <= self.max_wait_us <= 60_000_000,
+            f"max_wait_us is {self.max_wait_us}; give 0 to 60000000 (a minute)",
+        )
+        _require(0 <= self.max_rows <= 4096, f"max_rows is {self.max_rows}; give 0 to 4096")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """Where the time of one pass went, in microseconds."""
+
+    wait_us: int = 0
+    forward_us: int = 0
+    accept_us: int = 0
+    rows: int = 0
+    batch_sessions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of one pass: the accepted path, then the target's own token (whose node id is 0)."""
+
+    round_index: int
+    base: int
+    tokens: tuple[int, ...]
+    node_ids: tuple[int, ...]
+    drafted: int
+    finish_reason: FinishReason | None = None
+    timing: StepTiming = field(default_factory=StepTiming)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts about a model, compared before a session is opened.
+
+    An empty `tokenizer_hash` means that the model works on the ids of any tokenizer; `vocab_size` 0 means any.
+    """
+
+    model_name: str
+    backend: str
+    tokenizer_hash: str
+    vocab_size: int
+    context_tokens: int
+    eos_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOpening:
+    """What a draft must know to open a session."""
+
+    session_id: str
+    draft_index: int
+    prompt_ids: tuple[int, ...]
+    emitted_ids: tuple[int, ...]
+    sampling: SamplingParams
+    plan: DraftPlan
+    tokenizer_hash: str
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        _require_prompt(self.session_id, self.prompt_ids)
+        _require(
+            1 <= self.draft_index <= MAX_DRAFT_INDEX,
+            f"draft_index is {self.draft_index}; give 1 to {MAX_DRAFT_INDEX}",
+        )
+        _require(
+            self.sampling.seed is not None, "the seed is unset; the orchestrator has to draw one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCommit:
+    """Tokens emitted since, and the plan from now on (None: unchanged)."""
+
+    base: int
+    tokens: tuple[int, ...]
+    plan: DraftPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOpening:
+    """What the verifier must know to open a session, or to resume it from `emitted_ids`."""
+
+    session_id: str
+    prompt_ids: tuple[int, ...]
+    emitted_ids: tuple[int, ...]
+    sampling: SamplingParams
+    stop: StopConditions
+    policy: ReadinessPolicy
+
+    def __post_init__(self) -> None:
+        _require_prompt(self.session_id, self.prompt_ids)
+        _require(
+            self.sampling.seed is not None, "the seed is unset; the orchestrator has to draw one"
+        )
+        _require(
+            len(self.emitted_ids) < self.stop.max_tokens,
+            f"{len(self.emitted_ids)} tokens are emitted already and max_tokens is {self.stop.max_tokens}; "
+            "nothing is left to generate",
+        )
+
+
+def _require_prompt(session_id: str, prompt_ids: tuple[int, ...]) -> None:
+    _require(
+        0 < len(session_id) <= 128, f"session_id has {len(session_id)} characters; give 1 to 128"
+    )
+    _require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidArgumentError(message)
