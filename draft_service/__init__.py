@@ -1,0 +1,1 @@
+"""The draft side: a small model that runs ahead and pushes token-tree nodes."""

@@ -1,0 +1,1 @@
+"""What users call: sessions, planning, the cluster and the command line."""

@@ -1,0 +1,1 @@
+"""The verify side: the target model, which decides every token."""

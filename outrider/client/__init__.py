@@ -1,0 +1,1 @@
+"""The SDK: `Client` and `AsyncClient`. Needs grpcio and protobuf only."""

@@ -1,0 +1,1 @@
+"""Models behind one protocol; import `load_model` from `outrider.models.registry`."""

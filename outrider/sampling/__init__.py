@@ -1,0 +1,1 @@
+"""Pure tensor maths: warping, acceptance rules, proposals and their random numbers."""

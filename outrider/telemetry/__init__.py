@@ -1,0 +1,1 @@
+"""Logs; knows nothing about tokens."""

@@ -1,0 +1,1 @@
+"""Everything between dataclasses and gRPC: conversion, errors, channels, servers."""
