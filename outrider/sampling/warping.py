@@ -1,0 +1,61 @@
+"""Logits to the distribution that tokens are really drawn from; draft and target use the same function.
+
+The order is fixed: temperature, top-k, top-p, min-p, each on the renormalised result of the one before.
+"""
+
+import torch
+from torch import Tensor
+
+from outrider.errors import InternalError
+from outrider.types import SamplingParams
+
+
+def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
+    """Warped probabilities, float64, of the same shape [..., vocab] as `logits`.
+
+    Temperature 0 gives the one-hot row of the most likely token (the lowest id among equals). Tokens
+    tied with the k-th most likely one are all kept. Rows lie on the device of the logits, or on the
+    CPU where the device has no float64. Raises InternalError for NaN or all -inf logits.
+    """
+    rows = _float64(logits)
+    if sampling.is_greedy:
+        best = rows.argmax(dim=-1, keepdim=True)
+        _check_finite(rows.gather(-1, best))
+        return torch.zeros_like(rows).scatter_(-1, best, 1.0)
+    _check_finite(rows.amax(dim=-1))
+    rows = rows / sampling.temperature
+    if 0 < sampling.top_k < rows.shape[-1]:
+        kth = rows.topk(sampling.top_k, dim=-1).values[..., -1:]
+        rows = rows.masked_fill(rows < kth, -torch.inf)
+    probs = rows.softmax(dim=-1)
+    if sampling.top_p < 1:
+        probs = _top_p(probs, sampling.top_p)
+    if sampling.min_p > 0:
+        threshold = sampling.min_p * probs.amax(dim=-1, keepdim=True)
+        probs = _renormalised(probs.masked_fill(probs < threshold, 0.0))
+    return probs
+
+
+def _top_p(probs: Tensor, top_p: float) -> Tensor:
+    """Nucleus sampling (Holtzman et al. 2020): the smallest set of tokens whose mass reaches top_p."""
+    ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
+    mass_before = ordered.cumsum(dim=-1) - ordered
+    ordered = ordered.masked_fill(mass_before >= top_p, 0.0)
+    return _renormalised(torch.zeros_like(probs).scatter_(-1, ids, ordered))
+
+
+def _renormalised(weights: Tensor) -> Tensor:
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
+def _float64(logits: Tensor) -> Tensor:
+    if logits.device.type == "mps":
+        logits = logits.cpu()
+    return logits.to(torch.float64)
+
+
+def _check_finite(largest: Tensor) -> None:
+    if not bool(torch.isfinite(largest).all()):
+        raise InternalError(
+            "the model returned NaN or infinite logits; nothing can be sampled from them"
+        )
