@@ -1,0 +1,122 @@
+"""Settings that every service has, and the one way they are read: flags, then environment, then defaults.
+
+A field is the same word everywhere: `--kv-tokens`, `OUTRIDER_VERIFY_KV_TOKENS`, `kv_tokens`.
+"""
+
+import ipaddress
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, CliSettingsSource, SettingsError
+
+from outrider.telemetry.logs import LogFormat, LogLevel
+
+S = TypeVar("S", bound="ServerSettings")
+
+
+class ModelSettings(BaseModel):
+    """Which model a service runs, and how it is loaded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str = Field(
+        "smollm2",
+        min_length=1,
+        description="Hub name (org/name), folder, smollm2 (a small packaged model), or "
+        "backend:argument such as ngram: or scripted:vocab=32",
+    )
+    revision: str = Field("", description="Branch, tag or commit of a hub model")
+    trust_remote_code: bool = Field(False, description="Run code that comes with a hub model")
+    dtype: str = Field("auto", description="auto, float32, bfloat16 or float16")
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
+    device_map: str = Field("", description="Spread over several GPUs: auto, balanced, sequential")
+    quantization: str = Field("", description="Quantisation config: JSON, or a path to a JSON file")
+    threads: int = Field(0, ge=0, le=1024, description="CPU threads of the model; 0: all cores")
+    kv_tokens: int = Field(
+        16384, ge=64, le=2**26, description="Tokens that the KV cache holds, all sessions together"
+    )
+    context_tokens: int = Field(
+        0, ge=0, le=2**24, description="Largest prompt plus answer; 0: what the model allows"
+    )
+
+
+class ServerSettings(BaseSettings):
+    """Where a service listens, how it ends, what it logs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())  # type: ignore[assignment]
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on")
+    port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0: any free one")
+    allow_plaintext: bool = Field(
+        False, description="Listen beyond loopback without TLS; only on a network you trust"
+    )
+    ready_file: Path | None = Field(
+        None, description="File that gets the service's address once it serves"
+    )
+    exit_with_stdin: bool = Field(
+        False, description="Stop when standard input closes: a parent that dies takes it along"
+    )
+    grace_s: float = Field(
+        10.0, gt=0, le=3600, description="Seconds that open sessions get to end after SIGTERM"
+    )
+    idle_timeout_s: float = Field(
+        60.0, gt=0, le=86400, description="Seconds after which a silent session is closed"
+    )
+    log_level: LogLevel = Field("info", description="debug, info, warning or error")
+    log_format: LogFormat = Field("auto", description="auto, json or text")
+
+    @field_validator("host")
+    @classmethod
+    def _known_host(cls, host: str) -> str:
+        if host == "localhost":
+            return "127.0.0.1"
+        try:
+            ipaddress.ip_address(host)
+        except ValueError as error:
+            raise ValueError("give an IP address, or localhost") from error
+        return host
+
+    @model_validator(mode="after")
+    def _plaintext_is_meant(self) -> "ServerSettings":
+        if not ipaddress.ip_address(self.host).is_loopback and not self.allow_plaintext:
+            raise ValueError(
+                f"host {self.host} is reachable from other machines and there is no TLS yet; "
+                "add --allow-plaintext if the network is trusted"
+            )
+        return self
+
+
+def read_settings(kind: type[S], arguments: Sequence[str], program: str) -> S:
+    """Settings from command-line arguments, then the environment, then defaults.
+
+    Prints what was got, what was wanted and exits with status 2 where they do not fit.
+    """
+    source: CliSettingsSource[S] = CliSettingsSource(
+        kind,
+        cli_prog_name=program,
+        cli_parse_args=list(arguments),
+        cli_implicit_flags=True,
+        cli_kebab_case=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        cli_shortcuts=None,
+    )
+    try:
+        return kind(_cli_settings_source=source)  # type: ignore[call-arg]
+    except (ValidationError, SettingsError) as error:
+        sys.stderr.write(f"{program}: {_explain(error)}\n")
+        raise SystemExit(2) from error
+
+
+def _explain(error: ValidationError | SettingsError) -> str:
+    if isinstance(error, SettingsError):
+        return str(error)
+    return "; ".join(
+        f"--{'-'.join(map(str, e['loc'])).replace('_', '-')}: {e['msg']}, got {e['input']!r}"
+        if e["loc"]
+        else str(e["msg"]).removeprefix("Value error, ")
+        for e in error.errors()
+    )

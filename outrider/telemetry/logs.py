@@ -1,0 +1,40 @@
+"""Structured logs on standard error: JSON in containers, readable lines on a terminal.
+
+Tokens and prompts are never logged at INFO.
+"""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def configure_logs(service: str, level: LogLevel, log_format: LogFormat) -> None:
+    """Sets the process up once; every line carries `service`."""
+    is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+    renderer: structlog.types.Processor = (
+        structlog.processors.JSONRenderer() if is_json else structlog.dev.ConsoleRenderer()
+    )
+    processors: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if is_json:
+        processors.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+
+
+def get_logger() -> structlog.typing.FilteringBoundLogger:
+    """The logger of the process; call it with an event name and key-values."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger

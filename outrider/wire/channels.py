@@ -1,0 +1,33 @@
+"""Channels to other services: options, and what a call does when nobody answers."""
+
+from collections.abc import Sequence
+
+import grpc
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Sessions of one orchestrator to one service must not share one TCP window with another peer.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+SERVER_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # With SO_REUSEPORT a second service on the same port would silently take half of the calls.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A plain-text channel to `host:port`."""
+    return grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))

@@ -1,0 +1,332 @@
+"""Protos to dataclasses and back, with every check that a message from another machine needs."""
+
+import math
+
+from outrider.errors import InvalidArgumentError, ProtocolMismatchError
+from outrider.types import (
+    DRAFT_INDEX_SHIFT,
+    PROTOCOL_VERSION,
+    AcceptanceMode,
+    Chunk,
+    DraftCommit,
+    DraftOpening,
+    DraftPlan,
+    FinishReason,
+    ModelInfo,
+    Node,
+    NodeKind,
+    ProposalRow,
+    ReadinessPolicy,
+    SamplingParams,
+    StepTiming,
+    StopConditions,
+    Verdict,
+    VerifyOpening,
+)
+from outrider.v1 import common_pb2, draft_pb2, verify_pb2
+from outrider.version import __version__
+
+MAX_CHUNK_NODES = 4096
+MAX_ROW_TOKENS = 1024
+
+_MODES = {
+    common_pb2.ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.COUPLED,
+    common_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
+    common_pb2.ACCEPTANCE_MODE_REJECTION: AcceptanceMode.REJECTION,
+    common_pb2.ACCEPTANCE_MODE_MATCH: AcceptanceMode.MATCH,
+}
+_MODE_NUMBERS = {mode: number for number, mode in _MODES.items() if number}
+_KINDS = {
+    common_pb2.NODE_KIND_SAMPLED: NodeKind.SAMPLED,
+    common_pb2.NODE_KIND_LISTED: NodeKind.LISTED,
+}
+_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_FINISHES = {
+    common_pb2.FINISH_REASON_UNSPECIFIED: None,
+    common_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+_FINISH_NUMBERS = {reason: number for number, reason in _FINISHES.items()}
+
+
+def sampling_from(message: common_pb2.SamplingParams) -> SamplingParams:
+    """Raises InvalidArgumentError for values that mean nothing."""
+    if message.mode not in _MODES:
+        raise InvalidArgumentError(f"acceptance mode {message.mode} is unknown to this version")
+    return SamplingParams(
+        temperature=message.temperature if message.HasField("temperature") else 1.0,
+        top_k=message.top_k,
+        top_p=message.top_p if message.HasField("top_p") else 1.0,
+        min_p=message.min_p,
+        seed=message.seed if message.HasField("seed") else None,
+        mode=_MODES[message.mode],
+    )
+
+
+def sampling_to(sampling: SamplingParams) -> common_pb2.SamplingParams:
+    """Every field set, so that nothing depends on a peer's defaults."""
+    return common_pb2.SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        mode=_MODE_NUMBERS[sampling.mode],
+    )
+
+
+def stop_from(message: common_pb2.StopConditions) -> StopConditions:
+    """Raises InvalidArgumentError for max_tokens 0."""
+    return StopConditions(message.max_tokens, frozenset(message.stop_token_ids), message.ignore_eos)
+
+
+def stop_to(stop: StopConditions) -> common_pb2.StopConditions:
+    """The inverse of `stop_from`."""
+    return common_pb2.StopConditions(
+        max_tokens=stop.max_tokens,
+        stop_token_ids=sorted(stop.stop_token_ids),
+        ignore_eos=stop.ignore_eos,
+    )
+
+
+def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int = 0) -> Chunk:
+    """A draft's chunk, checked: ids of that draft (0: of any), tokens below `vocab_size`, sane q.
+
+    Raises InvalidArgumentError that names the offending node or row.
+    """
+    if len(message.nodes) > MAX_CHUNK_NODES:
+        raise InvalidArgumentError(
+            f"the chunk has {len(message.nodes)} nodes; send at most {MAX_CHUNK_NODES}"
+        )
+    nodes = tuple(_node_from(node, vocab_size, draft_index) for node in message.nodes)
+    rows = tuple(_row_from(row, vocab_size) for row in message.rows)
+    return Chunk(nodes, rows, message.step_us)
+
+
+def _node_from(message: common_pb2.Node, vocab_size: int, draft_index: int) -> Node:
+    owner = message.id >> DRAFT_INDEX_SHIFT
+    if owner == 0 or (draft_index and owner != draft_index):
+        raise InvalidArgumentError(
+            f"node {message.id} carries draft index {owner}; this draft's index is {draft_index}"
+        )
+    if message.parent_id >> DRAFT_INDEX_SHIFT not in (0, owner):
+        raise InvalidArgumentError(
+            f"node {message.id} hangs off node {message.parent_id} of another draft"
+        )
+    if message.token >= vocab_size:
+        raise InvalidArgumentError(
+            f"node {message.id} has token {message.token}; the target knows {vocab_size} ids"
+        )
+    if not 0 <= message.q <= 1.0001:
+        raise InvalidArgumentError(f"node {message.id} has q = {message.q}; give 0 to 1")
+    if message.kind not in _KINDS:
+        raise InvalidArgumentError(f"node {message.id} is neither SAMPLED nor LISTED")
+    return Node(message.id, message.parent_id, message.token, message.q, _KINDS[message.kind])
+
+
+def _row_from(message: common_pb2.ProposalRow, vocab_size: int) -> ProposalRow:
+    name = f"the proposal row of parent {message.parent_id}"
+    size = len(message.ids)
+    if size != len(message.probs) or not 0 < size <= MAX_ROW_TOKENS:
+        raise InvalidArgumentError(
+            f"{name} has {size} ids and {len(message.probs)} probabilities; give as many of each, "
+            f"1 to {MAX_ROW_TOKENS}"
+        )
+    if len(set(message.ids)) != size or max(message.ids) >= vocab_size:
+        raise InvalidArgumentError(f"{name} has an id twice, or one that the target does not know")
+    if not all(0 <= prob <= 1.0001 for prob in message.probs):
+        raise InvalidArgumentError(f"{name} has a probability outside 0 to 1")
+    total = math.fsum(message.probs)
+    if abs(total - 1) > 1e-3:
+        raise InvalidArgumentError(f"{name} adds up to {total:.6f}; it must add up to 1")
+    return ProposalRow(message.parent_id, tuple(message.ids), tuple(message.probs))
+
+
+def chunk_to(chunk: Chunk) -> common_pb2.DraftChunk:
+    """The inverse of `chunk_from`."""
+    return common_pb2.DraftChunk(
+        nodes=[
+            common_pb2.Node(
+                id=n.id, parent_id=n.parent_id, token=n.token, q=n.q, kind=_KIND_NUMBERS[n.kind]
+            )
+            for n in chunk.nodes
+        ],
+        rows=[
+            common_pb2.ProposalRow(parent_id=r.parent_id, ids=r.ids, probs=r.probs)
+            for r in chunk.rows
+        ],
+        step_us=chunk.step_us,
+    )
+
+
+def plan_from(message: draft_pb2.DraftPlan) -> DraftPlan:
+    """Raises InvalidArgumentError for values out of bounds."""
+    return DraftPlan(message.depth, message.width, message.proposal_top_k)
+
+
+def plan_to(plan: DraftPlan) -> draft_pb2.DraftPlan:
+    """The inverse of `plan_from`."""
+    return draft_pb2.DraftPlan(
+        depth=plan.depth, width=plan.width, proposal_top_k=plan.proposal_top_k
+    )
+
+
+def policy_from(message: verify_pb2.ReadinessPolicy) -> ReadinessPolicy:
+    """Raises InvalidArgumentError for values out of bounds."""
+    return ReadinessPolicy(message.min_nodes, message.max_wait_us, message.max_rows)
+
+
+def policy_to(policy: ReadinessPolicy) -> verify_pb2.ReadinessPolicy:
+    """The inverse of `policy_from`."""
+    return verify_pb2.ReadinessPolicy(
+        min_nodes=policy.min_nodes, max_wait_us=policy.max_wait_us, max_rows=policy.max_rows
+    )
+
+
+def draft_opening_from(message: draft_pb2.DraftOpen) -> DraftOpening:
+    """Raises InvalidArgumentError where the opening cannot work."""
+    return DraftOpening(
+        session_id=message.session_id,
+        draft_index=message.draft_index,
+        prompt_ids=tuple(message.prompt_ids),
+        emitted_ids=tuple(message.emitted_ids),
+        sampling=sampling_from(message.sampling),
+        plan=plan_from(message.plan),
+        tokenizer_hash=message.tokenizer_hash,
+        vocab_size=message.vocab_size,
+    )
+
+
+def draft_opening_to(opening: DraftOpening) -> draft_pb2.DraftOpen:
+    """The inverse of `draft_opening_from`."""
+    return draft_pb2.DraftOpen(
+        session_id=opening.session_id,
+        draft_index=opening.draft_index,
+        prompt_ids=opening.prompt_ids,
+        emitted_ids=opening.emitted_ids,
+        sampling=sampling_to(opening.sampling),
+        plan=plan_to(opening.plan),
+        tokenizer_hash=opening.tokenizer_hash,
+        vocab_size=opening.vocab_size,
+    )
+
+
+def commit_from(message: draft_pb2.DraftCommit) -> DraftCommit:
+    """The plan is None where the message leaves it unchanged."""
+    plan = plan_from(message.plan) if message.HasField("plan") else None
+    return DraftCommit(message.base, tuple(message.tokens), plan)
+
+
+def commit_to(commit: DraftCommit) -> draft_pb2.DraftCommit:
+    """The inverse of `commit_from`."""
+    plan = plan_to(commit.plan) if commit.plan is not None else None
+    return draft_pb2.DraftCommit(base=commit.base, tokens=commit.tokens, plan=plan)
+
+
+def verify_opening_from(message: verify_pb2.VerifyOpen) -> VerifyOpening:
+    """Raises InvalidArgumentError where the opening cannot work."""
+    return VerifyOpening(
+        session_id=message.session_id,
+        prompt_ids=tuple(message.prompt_ids),
+        emitted_ids=tuple(message.emitted_ids),
+        sampling=sampling_from(message.sampling),
+        stop=stop_from(message.stop),
+        policy=policy_from(message.policy),
+    )
+
+
+def verify_opening_to(opening: VerifyOpening) -> verify_pb2.VerifyOpen:
+    """The inverse of `verify_opening_from`."""
+    return verify_pb2.VerifyOpen(
+        session_id=opening.session_id,
+        prompt_ids=opening.prompt_ids,
+        emitted_ids=opening.emitted_ids,
+        sampling=sampling_to(opening.sampling),
+        stop=stop_to(opening.stop),
+        policy=policy_to(opening.policy),
+    )
+
+
+def verdict_from(message: verify_pb2.Verdict) -> Verdict:
+    """Raises InvalidArgumentError for a verdict that emits nothing."""
+    if not message.tokens or len(message.tokens) != len(message.node_ids):
+        raise InvalidArgumentError(
+            f"verdict {message.round_index} has {len(message.tokens)} tokens and "
+            f"{len(message.node_ids)} node ids; it must have as many of each, at least one"
+        )
+    timing = message.timing
+    return Verdict(
+        round_index=message.round_index,
+        base=message.base,
+        tokens=tuple(message.tokens),
+        node_ids=tuple(message.node_ids),
+        drafted=message.drafted,
+        finish_reason=finish_from(message.finish_reason),
+        timing=StepTiming(
+            timing.wait_us, timing.forward_us, timing.accept_us, timing.rows, timing.batch_sessions
+        ),
+    )
+
+
+def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
+    """The inverse of `verdict_from`."""
+    timing = verdict.timing
+    return verify_pb2.Verdict(
+        round_index=verdict.round_index,
+        base=verdict.base,
+        tokens=verdict.tokens,
+        node_ids=verdict.node_ids,
+        drafted=verdict.drafted,
+        finish_reason=finish_to(verdict.finish_reason),
+        timing=common_pb2.StepTiming(
+            wait_us=timing.wait_us,
+            forward_us=timing.forward_us,
+            accept_us=timing.accept_us,
+            rows=timing.rows,
+            batch_sessions=timing.batch_sessions,
+        ),
+    )
+
+
+def finish_from(number: "common_pb2.FinishReason.ValueType") -> FinishReason | None:
+    """None where the generation goes on."""
+    if number not in _FINISHES:
+        raise InvalidArgumentError(f"finish reason {number} is unknown to this version")
+    return _FINISHES[number]
+
+
+def finish_to(reason: FinishReason | None) -> "common_pb2.FinishReason.ValueType":
+    """The inverse of `finish_from`."""
+    return _FINISH_NUMBERS[reason]
+
+
+def info_from(message: common_pb2.ModelInfo) -> ModelInfo:
+    """Raises ProtocolMismatchError where the peer speaks another protocol version."""
+    if message.protocol_version != PROTOCOL_VERSION:
+        raise ProtocolMismatchError(
+            f"the peer (outrider {message.version or '?'}) speaks protocol version "
+            f"{message.protocol_version}, this side {PROTOCOL_VERSION}; install the same release"
+        )
+    return ModelInfo(
+        model_name=message.model_name,
+        backend=message.backend,
+        tokenizer_hash=message.tokenizer_hash,
+        vocab_size=message.vocab_size,
+        context_tokens=message.context_tokens,
+        eos_token_ids=tuple(message.eos_token_ids),
+    )
+
+
+def info_to(info: ModelInfo, max_sessions: int = 0) -> common_pb2.ModelInfo:
+    """The model's facts, with the protocol and package versions of this side."""
+    return common_pb2.ModelInfo(
+        protocol_version=PROTOCOL_VERSION,
+        model_name=info.model_name,
+        backend=info.backend,
+        tokenizer_hash=info.tokenizer_hash,
+        vocab_size=info.vocab_size,
+        context_tokens=info.context_tokens,
+        eos_token_ids=info.eos_token_ids,
+        max_sessions=max_sessions,
+        version=__version__,
+    )

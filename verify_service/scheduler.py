@@ -1,0 +1,219 @@
+"""The verifier clocks itself: whatever is ready goes into the next pass, drafts or no drafts.
+
+Knows sessions and the verifier; knows no gRPC.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from outrider.errors import (
+    AbortedError,
+    CapacityError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    OutriderError,
+    UnavailableError,
+)
+from outrider.models.base import ModelSequence
+from outrider.telemetry.logs import get_logger
+from outrider.tree import TokenTree
+from outrider.types import VerifyOpening
+from verify_service.sessions import Session
+from verify_service.settings import VerifySettings
+from verify_service.verifier import Outcome, Verifier, Work
+
+T = TypeVar("T")
+
+
+class Scheduler:
+    """Owns the sessions and the one thread in which the model runs."""
+
+    def __init__(self, verifier: Verifier, settings: VerifySettings) -> None:
+        self.verifier = verifier
+        self._settings = settings
+        self._sessions: dict[str, Session] = {}
+        self._promised: list[VerifyOpening] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
+        self._changed = asyncio.Event()
+        self._is_draining = False
+        self._empty = asyncio.Event()
+        self._loop = asyncio.create_task(self._run())
+
+    async def open(self, opening: VerifyOpening) -> Session:
+        """A new session; an open one of the same name is overtaken (a resumed stream)."""
+        self._refuse(opening)
+        overtaken = self._sessions.pop(opening.session_id, None)
+        if overtaken is not None:
+            overtaken.fail(AbortedError(f"session {opening.session_id} was opened again"))
+            await self._free(overtaken)
+        self._admit(opening)
+        self._promised.append(opening)
+        try:
+            sequence = await self._open_sequence((*opening.prompt_ids, *opening.emitted_ids))
+        finally:
+            self._promised.remove(opening)
+        info = self.verifier.model.info
+        session = Session(
+            opening,
+            sequence,
+            frozenset(info.eos_token_ids),
+            min(opening.stop.max_tokens, info.context_tokens - len(opening.prompt_ids)),
+            TokenTree(opening.emitted_ids, capacity=self._settings.max_tree_nodes),
+            time.monotonic(),
+        )
+        self._sessions[opening.session_id] = session
+        self.wake()
+        return session
+
+    async def close(self, session: Session) -> None:
+        """Ends a session, whatever it is doing, and frees its KV."""
+        if self._sessions.get(session.opening.session_id) is session:
+            del self._sessions[session.opening.session_id]
+        await self._free(session)
+        if not self._sessions:
+            self._empty.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed that may make a session ready."""
+        self._changed.set()
+
+    async def drain(self) -> None:
+        """Refuses new sessions and returns when the open ones have ended."""
+        self._is_draining = True
+        while self._sessions:
+            self._empty.clear()
+            await self._empty.wait()
+
+    async def stop(self) -> None:
+        """Ends the loop and the thread."""
+        self._loop.cancel()
+        await asyncio.gather(self._loop, return_exceptions=True)
+        self._thread.shutdown(wait=True)
+
+    async def _run(self) -> None:
+        while True:
+            now = time.monotonic()
+            self._expire(now)
+            waits = {s: at for s in self._sessions.values() if (at := s.ready_at()) is not None}
+            ready = [session for session, at in waits.items() if at <= now]
+            if ready:
+                await self._pass(ready)
+            else:
+                await self._until(min(waits.values(), default=now + 1.0) - now)
+
+    async def _pass(self, ready: Sequence[Session]) -> None:
+        """One target pass over the ready sessions; prompts share what decoding leaves of the budget."""
+        started = time.monotonic()
+        works = self._share(ready)
+        for session in works:
+            session.is_running = True
+        try:
+            outcomes = await self._in_thread(lambda: self._step(list(works.values())))
+        except Exception as error:
+            get_logger().error("pass_failed", exc_info=error)
+            outcomes = [InternalError("the target pass failed; the service's log says why")] * len(
+                works
+            )
+        now = time.monotonic()
+        for (session, work), outcome in zip(works.items(), outcomes, strict=True):
+            session.is_running = False
+            if session.is_closed:
+                continue
+            if isinstance(outcome, Outcome):
+                session.settle(work, outcome, started, now, len(works))
+            else:
+                session.fail(outcome)
+
+    def _share(self, ready: Sequence[Session]) -> dict[Session, Work]:
+        budget = self._settings.max_pass_tokens
+        works: dict[Session, Work] = {}
+        for session in sorted(ready, key=lambda s: (s.is_prefilling, s.last_verdict_at)):
+            if budget <= 0:
+                break
+            works[session] = session.work(budget)
+            budget -= works[session].num_tokens
+        return works
+
+    def _step(self, works: list[Work]) -> list[Outcome | OutriderError]:
+        """One pass; where the KV cache cannot hold it whole, each session tries alone."""
+        try:
+            return self.verifier.step(works)
+        except CapacityError as error:
+            if len(works) == 1:
+                return [error]
+            return [outcome for work in works for outcome in self._step([work])]
+
+    def _refuse(self, opening: VerifyOpening) -> None:
+        info = self.verifier.model.info
+        if self._is_draining:
+            raise UnavailableError("the verifier is shutting down; try another one")
+        length = len(opening.prompt_ids) + len(opening.emitted_ids)
+        if length >= info.context_tokens:
+            raise InvalidArgumentError(
+                f"the prompt has {length} tokens and the model's context is "
+                f"{info.context_tokens}; shorten the prompt to leave room for an answer"
+            )
+        for token in (*opening.prompt_ids, *opening.emitted_ids):
+            if token >= info.vocab_size:
+                raise InvalidArgumentError(
+                    f"the prompt has token id {token}; the model knows 0 to {info.vocab_size - 1}"
+                )
+
+    def _admit(self, opening: VerifyOpening) -> None:
+        """Room for the whole answer is promised at the start, so that none is cut short for lack of it."""
+        openings = [s.opening for s in self._sessions.values()] + self._promised
+        if len(openings) >= self._settings.max_sessions:
+            raise CapacityError(
+                f"all {self._settings.max_sessions} sessions of the verifier are in use; "
+                "try again later, or raise --max-sessions",
+                retry_after_s=1.0,
+            )
+        promised = sum(map(self._demand, openings))
+        demand = self._demand(opening)
+        if promised + demand > self._settings.kv_tokens:
+            raise CapacityError(
+                f"prompt and max_tokens need up to {demand} tokens of KV cache; {promised} of "
+                f"{self._settings.kv_tokens} are promised to {len(openings)} open sessions; "
+                "lower max_tokens, try again later, or raise --kv-tokens",
+                retry_after_s=1.0 if openings else None,
+            )
+
+    def _demand(self, opening: VerifyOpening) -> int:
+        whole = len(opening.prompt_ids) + opening.stop.max_tokens
+        return min(whole, self.verifier.model.info.context_tokens) + opening.policy.max_rows
+
+    def _expire(self, now: float) -> None:
+        idle_s = self._settings.idle_timeout_s
+        for session in list(self._sessions.values()):
+            if session.unread_since is not None and now - session.unread_since > idle_s:
+                session.fail(DeadlineError(f"no verdict was read for {idle_s:.0f} s"))
+
+    async def _open_sequence(self, token_ids: tuple[int, ...]) -> ModelSequence:
+        """A sequence that is closed again if the caller gives up while it is being opened."""
+        opened = self._thread.submit(self.verifier.open, token_ids)
+        try:
+            return await asyncio.wrap_future(opened)
+        except asyncio.CancelledError:
+            if not opened.cancel():
+                self._thread.submit(lambda: self.verifier.close(opened.result()))
+            raise
+
+    async def _free(self, session: Session) -> None:
+        if not session.is_closed:
+            session.is_closed = True
+            await self._in_thread(lambda: self.verifier.close(session.sequence))
+
+    async def _until(self, timeout_s: float) -> None:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), max(timeout_s, 0.0))
+        except asyncio.TimeoutError:
+            return
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

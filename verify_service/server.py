@@ -1,0 +1,65 @@
+"""The verify service as a process: load the model, serve it, drain it."""
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+
+from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.models.base import CausalModel
+from outrider.models.registry import load_model
+from outrider.telemetry.logs import configure_logs, get_logger
+from outrider.v1 import verify_pb2, verify_pb2_grpc
+from outrider.wire.server import serve
+from verify_service.scheduler import Scheduler
+from verify_service.servicer import VerifyServicer
+from verify_service.settings import VerifySettings
+from verify_service.verifier import Verifier
+
+SERVICE_NAME = verify_pb2.DESCRIPTOR.services_by_name["VerifyService"].full_name
+
+
+class VerifyServer:
+    """The service that `outrider.wire.server.serve` runs."""
+
+    names: Sequence[str] = (SERVICE_NAME,)
+
+    def __init__(self, model: CausalModel, settings: VerifySettings) -> None:
+        self._scheduler = Scheduler(Verifier(model), settings)
+        self._servicer = VerifyServicer(self._scheduler, settings.max_sessions)
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds the servicer."""
+        verify_pb2_grpc.add_VerifyServiceServicer_to_server(self._servicer, server)
+
+    async def drain(self) -> None:
+        """Returns when the open sessions have ended."""
+        await self._scheduler.drain()
+
+    async def stop(self) -> None:
+        """Frees the model's thread."""
+        await self._scheduler.stop()
+
+
+def run(settings: VerifySettings) -> int:
+    """Loads the model and serves it; returns the exit status."""
+    configure_logs("verify", settings.log_level, settings.log_format)
+    try:
+        model = load_model(settings.model, settings.model_options())
+        if model.info.vocab_size == 0:
+            raise InvalidArgumentError(
+                f"{settings.model} proposes tokens but has no distribution over a vocabulary; "
+                "it can draft, not verify"
+            )
+        get_logger().info(
+            "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
+        )
+        asyncio.run(_serve(model, settings))
+    except OutriderError as error:
+        get_logger().error("cannot_serve", problem=error.message)
+        return 1
+    return 0
+
+
+async def _serve(model: CausalModel, settings: VerifySettings) -> None:
+    await serve(VerifyServer(model, settings), settings)

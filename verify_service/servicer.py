@@ -1,0 +1,122 @@
+"""gRPC in, sessions and verdicts out: convert, call, convert."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.models.base import Tokenizer
+from outrider.v1 import verify_pb2, verify_pb2_grpc
+from outrider.wire.convert import chunk_from, info_to, policy_from, verdict_to, verify_opening_from
+from verify_service.scheduler import Scheduler
+from verify_service.sessions import Session
+
+VOCABULARY_CHUNK_TOKENS = 16384
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
+    """Serves one target model."""
+
+    def __init__(self, scheduler: Scheduler, max_sessions: int) -> None:
+        self._scheduler = scheduler
+        self._max_sessions = max_sessions
+        self._model = scheduler.verifier.model
+
+    async def GetModelInfo(
+        self, request: verify_pb2.VerifyServiceGetModelInfoRequest, context: Context
+    ) -> verify_pb2.VerifyServiceGetModelInfoResponse:
+        """Which model the service runs."""
+        return verify_pb2.VerifyServiceGetModelInfoResponse(
+            model=info_to(self._model.info, self._max_sessions)
+        )
+
+    async def GetVocabulary(
+        self, request: verify_pb2.GetVocabularyRequest, context: Context
+    ) -> AsyncIterator[verify_pb2.GetVocabularyResponse]:
+        """The bytes of every token."""
+        vocabulary = self._tokenizer().vocabulary
+        for start in range(0, len(vocabulary), VOCABULARY_CHUNK_TOKENS):
+            part = slice(start, start + VOCABULARY_CHUNK_TOKENS)
+            yield verify_pb2.GetVocabularyResponse(
+                pieces=vocabulary.pieces[part], control=vocabulary.control[part]
+            )
+
+    async def Tokenize(
+        self, request: verify_pb2.TokenizeRequest, context: Context
+    ) -> verify_pb2.TokenizeResponse:
+        """Text to token ids."""
+        kind = request.WhichOneof("kind")
+        if kind is None:
+            raise InvalidArgumentError("nothing to tokenize; give text or a chat")
+        if kind == "chat":
+            messages = [(m.role, m.content) for m in request.chat.messages]
+            if not messages:
+                raise InvalidArgumentError("the chat has no messages; give at least one")
+            ids = await asyncio.to_thread(self._tokenizer().encode_chat, messages)
+        else:
+            ids = await asyncio.to_thread(self._tokenizer().encode, request.text)
+        return verify_pb2.TokenizeResponse(ids=ids)
+
+    async def Verify(
+        self, request_iterator: AsyncIterator[verify_pb2.VerifyRequest], context: Context
+    ) -> AsyncIterator[verify_pb2.VerifyResponse]:
+        """One session, from open to its last verdict, half-close or close."""
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("kind") != "open":
+            raise InvalidArgumentError("a verify stream starts with open; send it first")
+        session = await self._scheduler.open(verify_opening_from(first.open))
+        reader = asyncio.create_task(self._read(request_iterator, session))
+        try:
+            cached = len(session.sequence.tokens)
+            yield verify_pb2.VerifyResponse(opened=verify_pb2.VerifyOpened(cached_tokens=cached))
+            while True:
+                for verdict in session.read():
+                    yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
+                if session.error is not None:
+                    raise session.error
+                if not session.verdicts:
+                    if session.finish_reason is not None or reader.done():
+                        return
+                    self._scheduler.wake()
+                    session.changed.clear()
+                    await session.changed.wait()
+        finally:
+            reader.cancel()
+            await self._scheduler.close(session)
+
+    async def _read(
+        self, requests: AsyncIterator[verify_pb2.VerifyRequest], session: Session
+    ) -> None:
+        """Feeds the session until the caller half-closes, closes, or sends something wrong."""
+        try:
+            async for request in requests:
+                kind = request.WhichOneof("kind")
+                if kind == "extend":
+                    session.extend(chunk_from(request.extend, self._model.info.vocab_size))
+                elif kind == "policy":
+                    session.policy = policy_from(request.policy)
+                elif kind == "close":
+                    return
+                else:
+                    raise InvalidArgumentError(
+                        f"got {kind or 'an empty message'} in an open session; send extend, policy "
+                        "or close"
+                    )
+                self._scheduler.wake()
+        except OutriderError as error:
+            session.fail(error)
+        except grpc.aio.AioRpcError:
+            return
+        finally:
+            session.changed.set()
+
+    def _tokenizer(self) -> Tokenizer:
+        if self._model.tokenizer is None:
+            raise InvalidArgumentError(
+                f"the model {self._model.info.model_name} has no tokenizer; send token ids"
+            )
+        return self._model.tokenizer

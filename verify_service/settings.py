@@ -1,0 +1,43 @@
+"""Settings of the verify service; every one is a flag and an environment variable."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from outrider.models.registry import ModelOptions
+from outrider.settings import ModelSettings, ServerSettings
+
+
+class VerifySettings(ServerSettings, ModelSettings):
+    """The target model, its limits, and where the service listens."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="OUTRIDER_VERIFY_", frozen=True, extra="forbid", protected_namespaces=()
+    )
+
+    port: int = Field(7071, ge=0, le=65535, description="Port to listen on; 0: any free one")
+    max_sessions: int = Field(16, ge=1, le=4096, description="Sessions open at once")
+    max_tree_nodes: int = Field(
+        1024, ge=1, le=65536, description="Drafted nodes that wait in one session's tree"
+    )
+    max_pass_tokens: int = Field(
+        512, ge=1, le=65536, description="Tokens of one target pass, prompts and drafts together"
+    )
+
+    def model_options(self) -> ModelOptions:
+        """What the model registry needs."""
+        return model_options(self)
+
+
+def model_options(settings: ModelSettings) -> ModelOptions:
+    """The loading options of any service that runs a model."""
+    return ModelOptions(
+        dtype=settings.dtype,
+        device=settings.device,
+        device_map=settings.device_map,
+        quantization=settings.quantization,
+        threads=settings.threads,
+        kv_tokens=settings.kv_tokens,
+        context_tokens=settings.context_tokens,
+        revision=settings.revision,
+        trust_remote_code=settings.trust_remote_code,
+    )
