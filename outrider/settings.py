@@ -6,12 +6,14 @@ A field is the same word everywhere: `--kv-tokens`, `OUTRIDER_VERIFY_KV_TOKENS`,
 import ipaddress
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsError
 
+from outrider.models.options import ModelOptions
 from outrider.telemetry.logs import LogFormat, LogLevel
 
 S = TypeVar("S", bound="ServerSettings")
@@ -41,6 +43,10 @@ class ModelSettings(BaseModel):
     context_tokens: int = Field(
         0, ge=0, le=2**24, description="Largest prompt plus answer; 0: what the model allows"
     )
+
+    def model_options(self) -> ModelOptions:
+        """What the model registry needs."""
+        return ModelOptions(**self.model_dump(include={f.name for f in fields(ModelOptions)}))
 
 
 class ServerSettings(BaseSettings):

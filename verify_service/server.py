@@ -1,16 +1,15 @@
 """The verify service as a process: load the model, serve it, drain it."""
 
-import asyncio
 from collections.abc import Sequence
 
 import grpc
 
-from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.errors import InvalidArgumentError
 from outrider.models.base import CausalModel
 from outrider.models.registry import load_model
-from outrider.telemetry.logs import configure_logs, get_logger
+from outrider.telemetry.logs import get_logger
 from outrider.v1 import verify_pb2, verify_pb2_grpc
-from outrider.wire.server import serve
+from outrider.wire.server import run_service
 from verify_service.scheduler import Scheduler
 from verify_service.servicer import VerifyServicer
 from verify_service.settings import VerifySettings
@@ -41,25 +40,20 @@ class VerifyServer:
         await self._scheduler.stop()
 
 
-def run(settings: VerifySettings) -> int:
-    """Loads the model and serves it; returns the exit status."""
-    configure_logs("verify", settings.log_level, settings.log_format)
-    try:
-        model = load_model(settings.model, settings.model_options())
-        if model.info.vocab_size == 0:
-            raise InvalidArgumentError(
-                f"{settings.model} proposes tokens but has no distribution over a vocabulary; "
-                "it can draft, not verify"
-            )
-        get_logger().info(
-            "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
+async def build(settings: VerifySettings) -> VerifyServer:
+    """Loads the model; raises a domain error that says why where it cannot."""
+    model = load_model(settings.model, settings.model_options())
+    if model.info.vocab_size == 0:
+        raise InvalidArgumentError(
+            f"{settings.model} proposes tokens but has no distribution over a vocabulary; "
+            "it can draft, not verify"
         )
-        asyncio.run(_serve(model, settings))
-    except OutriderError as error:
-        get_logger().error("cannot_serve", problem=error.message)
-        return 1
-    return 0
+    get_logger().info(
+        "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
+    )
+    return VerifyServer(model, settings)
 
 
-async def _serve(model: CausalModel, settings: VerifySettings) -> None:
-    await serve(VerifyServer(model, settings), settings)
+def run(settings: VerifySettings) -> int:
+    """Serves until told to stop; returns the exit status."""
+    return run_service("verify", settings, lambda: build(settings))

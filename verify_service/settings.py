@@ -3,7 +3,6 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from outrider.models.registry import ModelOptions
 from outrider.settings import ModelSettings, ServerSettings
 
 
@@ -21,23 +20,4 @@ class VerifySettings(ServerSettings, ModelSettings):
     )
     max_pass_tokens: int = Field(
         512, ge=1, le=65536, description="Tokens of one target pass, prompts and drafts together"
-    )
-
-    def model_options(self) -> ModelOptions:
-        """What the model registry needs."""
-        return model_options(self)
-
-
-def model_options(settings: ModelSettings) -> ModelOptions:
-    """The loading options of any service that runs a model."""
-    return ModelOptions(
-        dtype=settings.dtype,
-        device=settings.device,
-        device_map=settings.device_map,
-        quantization=settings.quantization,
-        threads=settings.threads,
-        kv_tokens=settings.kv_tokens,
-        context_tokens=settings.context_tokens,
-        revision=settings.revision,
-        trust_remote_code=settings.trust_remote_code,
     )

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from outrider.errors import InternalError, OutriderError, UnavailableError
 from outrider.settings import ServerSettings
-from outrider.telemetry.logs import get_logger
+from outrider.telemetry.logs import configure_logs, get_logger
 from outrider.wire.channels import SERVER_OPTIONS
 from outrider.wire.errors import abort
 
@@ -93,6 +93,25 @@ def _domain(error: Exception, method: str) -> OutriderError:
     error_id = uuid.uuid4().hex[:12]
     get_logger().error("unexpected_error", error_id=error_id, method=method, exc_info=error)
     return InternalError(f"internal error {error_id}; the service's log has the details")
+
+
+def run_service(
+    name: str, settings: ServerSettings, build: Callable[[], Awaitable[Service]]
+) -> int:
+    """Runs a service as this process and returns its exit status: 1 where it cannot serve."""
+    configure_logs(name, settings.log_level, settings.log_format)
+
+    async def build_and_serve() -> None:
+        await serve(await build(), settings)
+
+    try:
+        asyncio.run(build_and_serve())
+    except OutriderError as error:
+        get_logger().error("cannot_serve", problem=error.message)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 async def serve(service: Service, settings: ServerSettings) -> None:

@@ -1,0 +1,84 @@
+"""The idea of the draft side: one draft pass over many sessions, each gets its next proposal.
+
+Knows models and proposals; knows no gRPC and no queues.
+"""
+
+import time
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from draft_service.sessions import TIP_NODE, DraftSession, Task
+from outrider.errors import OutriderError
+from outrider.models.base import TIP, CausalModel, Feed
+from outrider.sampling.proposing import propose
+from outrider.types import Chunk, DraftCommit, DraftOpening
+
+
+class Drafter:
+    """The draft model's owner. Everything runs in one thread, the caller's."""
+
+    def __init__(self, model: CausalModel) -> None:
+        self.model = model
+
+    def open(self, opening: DraftOpening) -> DraftSession:
+        """A session with whatever prefix of its tokens is cached."""
+        sequence = self.model.open((*opening.prompt_ids, *opening.emitted_ids))
+        info = self.model.info
+        return DraftSession(opening, sequence, info.context_tokens, frozenset(info.eos_token_ids))
+
+    def close(self, session: DraftSession) -> None:
+        """Frees the session's sequence."""
+        self.model.close(session.sequence)
+
+    def commit(self, session: DraftSession, commit: DraftCommit) -> None:
+        """Keeps the surviving branch and its KV, drops the rest."""
+        path, surviving = session.commit(commit)
+        self.model.keep(session.sequence, path, surviving)
+
+    def step(
+        self, tasks: Sequence[tuple[DraftSession, Task]]
+    ) -> list[Chunk | OutriderError | None]:
+        """One draft pass; per session the new nodes, None (a prompt chunk, nothing to propose), or
+        what went wrong for it.
+
+        Raises CapacityError, with nothing changed, where the KV cache cannot hold the pass.
+        """
+        started = time.perf_counter_ns()
+        logits = self.model.forward([_feed(session, task) for session, task in tasks])
+        step_us = (time.perf_counter_ns() - started) // 1000
+        chunks: list[Chunk | OutriderError | None] = []
+        for (session, task), rows in zip(tasks, logits, strict=True):
+            try:
+                chunks.append(self._grow(session, task, rows, step_us))
+            except OutriderError as error:
+                chunks.append(error)
+        return chunks
+
+    def _grow(self, session: DraftSession, task: Task, rows: Tensor, step_us: int) -> Chunk | None:
+        end = session.sequence.next_node
+        if session.leaf == TIP_NODE:
+            self.model.keep(session.sequence, range(end - len(task.tokens), end))
+        else:
+            session.fed(end - 1)
+        if not task.wants_row:
+            return None
+        opening, plan = session.opening, session.plan
+        proposal = propose(
+            rows[0][: opening.vocab_size],
+            opening.sampling,
+            session.noise,
+            position=session.length + session.leaf_depth(),
+            width=plan.width,
+            top_k=plan.proposal_top_k,
+            draw_index=session.next_id(),
+        )
+        return session.grow(proposal, step_us)
+
+
+def _feed(session: DraftSession, task: Task) -> Feed:
+    rows = (len(task.tokens) - 1,) if task.wants_row else ()
+    if session.leaf == TIP_NODE:
+        return Feed.chain(session.sequence, task.tokens, rows)
+    parent = TIP if task.parent is None else task.parent
+    return Feed(session.sequence, task.tokens, (parent,), rows)

@@ -1,0 +1,217 @@
+"""Drafts never stop: whoever has room to run ahead goes into the next draft pass.
+
+Knows sessions and the drafter; knows no gRPC.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from draft_service.drafter import Drafter
+from draft_service.sessions import DraftSession, Task
+from draft_service.settings import DraftSettings
+from outrider.errors import (
+    CapacityError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    OutriderError,
+    TokenizerMismatchError,
+    UnavailableError,
+)
+from outrider.telemetry.logs import get_logger
+from outrider.types import Chunk, DraftCommit, DraftOpening
+
+T = TypeVar("T")
+Pass = list[tuple[DraftSession, Task]]
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A session with its inbox of commits and outbox of chunks; both are bounded by the plan's depth."""
+
+    session: DraftSession
+    heard_at: float
+    commits: list[DraftCommit] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    error: OutriderError | None = None
+    is_closed: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def fail(self, error: OutriderError) -> None:
+        """Ends the session with an error for its caller."""
+        self.error = self.error or error
+        self.changed.set()
+
+
+class Scheduler:
+    """Owns the sessions and the one thread in which the model runs."""
+
+    def __init__(self, drafter: Drafter, settings: DraftSettings) -> None:
+        self.drafter = drafter
+        self._settings = settings
+        self._seats: list[Seat] = []
+        self._opening = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft")
+        self._changed = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._is_draining = False
+        self._loop = asyncio.create_task(self._run())
+
+    async def open(self, opening: DraftOpening) -> Seat:
+        """A new session. Raises before anything is computed where it cannot work."""
+        self._refuse(opening)
+        self._opening += 1
+        opened = self._thread.submit(self.drafter.open, opening)
+        try:
+            session = await asyncio.wrap_future(opened)
+        except asyncio.CancelledError:
+            if not opened.cancel():
+                self._thread.submit(lambda: self.drafter.close(opened.result()))
+            raise
+        finally:
+            self._opening -= 1
+        seat = Seat(session, time.monotonic())
+        self._seats.append(seat)
+        self._changed.set()
+        return seat
+
+    def commit(self, seat: Seat, commit: DraftCommit) -> None:
+        """Takes a verdict in; it is applied before the session's next pass."""
+        seat.heard_at = time.monotonic()
+        seat.commits.append(commit)
+        self._changed.set()
+
+    async def close(self, seat: Seat) -> None:
+        """Ends a session, whatever it is doing, and frees its KV."""
+        if seat.is_closed:
+            return
+        seat.is_closed = True
+        self._seats.remove(seat)
+        if not self._seats:
+            self._empty.set()
+        await self._in_thread(lambda: self.drafter.close(seat.session))
+
+    async def drain(self) -> None:
+        """Refuses new sessions and returns when the open ones have ended."""
+        self._is_draining = True
+        while self._seats:
+            self._empty.clear()
+            await self._empty.wait()
+
+    async def stop(self) -> None:
+        """Ends the loop and the thread."""
+        self._loop.cancel()
+        await asyncio.gather(self._loop, return_exceptions=True)
+        self._thread.shutdown(wait=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._expire(time.monotonic())
+            await self._commit_all()
+            seats, tasks = self._share()
+            if tasks:
+                await self._pass(seats, tasks)
+            elif not any(seat.commits for seat in self._seats):
+                await self._wait()
+
+    async def _commit_all(self) -> None:
+        """Applies the commits that have come, each session's in order."""
+        for seat in [seat for seat in self._seats if seat.commits]:
+            commits, seat.commits = seat.commits, []
+            apply = partial(self._apply, seat.session, commits)
+            try:
+                await self._in_thread(apply)
+            except OutriderError as error:
+                seat.fail(error)
+
+    def _apply(self, session: DraftSession, commits: list[DraftCommit]) -> None:
+        for commit in commits:
+            self.drafter.commit(session, commit)
+
+    def _share(self) -> tuple[list[Seat], Pass]:
+        """Drafting first, shallow leaves before deep ones; prompts share what is left of the budget."""
+        budget = self._settings.max_pass_tokens
+        seats: list[Seat] = []
+        tasks: Pass = []
+        live = [s for s in self._seats if s.error is None]
+        for seat in sorted(live, key=lambda s: s.session.leaf_depth()):
+            task = seat.session.task(budget) if budget > 0 else None
+            if task is not None:
+                seats.append(seat)
+                tasks.append((seat.session, task))
+                budget -= len(task.tokens)
+        return seats, tasks
+
+    async def _pass(self, seats: list[Seat], tasks: Pass) -> None:
+        try:
+            chunks = await self._in_thread(lambda: self._step(tasks))
+        except Exception as error:
+            get_logger().error("pass_failed", exc_info=error)
+            chunks = [InternalError("the draft pass failed; the service's log says why")] * len(
+                tasks
+            )
+        for seat, chunk in zip(seats, chunks, strict=True):
+            if isinstance(chunk, OutriderError):
+                seat.fail(chunk)
+            elif chunk is not None:
+                seat.chunks.append(chunk)
+                seat.changed.set()
+
+    def _step(self, tasks: Pass) -> list[Chunk | OutriderError | None]:
+        """One pass; where the KV cache cannot hold it whole, each session tries alone."""
+        try:
+            return self.drafter.step(tasks)
+        except CapacityError as error:
+            if len(tasks) == 1:
+                return [error]
+            return [chunk for task in tasks for chunk in self._step([task])]
+
+    def _refuse(self, opening: DraftOpening) -> None:
+        info = self.drafter.model.info
+        if self._is_draining:
+            raise UnavailableError("the draft is shutting down; use another one")
+        if len(self._seats) + self._opening >= self._settings.max_sessions:
+            raise CapacityError(
+                f"all {self._settings.max_sessions} sessions of the draft are in use; "
+                "try again later, or raise --max-sessions",
+                retry_after_s=1.0,
+            )
+        if info.tokenizer_hash and info.tokenizer_hash != opening.tokenizer_hash:
+            raise TokenizerMismatchError(
+                f"the draft {info.model_name} and the target have different tokenizers; "
+                "use a draft of the target's family, or ngram:"
+            )
+        length = len(opening.prompt_ids) + len(opening.emitted_ids)
+        if length >= info.context_tokens:
+            raise InvalidArgumentError(
+                f"prompt and answer have {length} tokens, the draft's context is "
+                f"{info.context_tokens}; it cannot help here"
+            )
+        top = max((*opening.prompt_ids, *opening.emitted_ids))
+        if top >= min(opening.vocab_size, info.vocab_size or opening.vocab_size):
+            raise InvalidArgumentError(f"token id {top} is outside the draft's vocabulary")
+
+    def _expire(self, now: float) -> None:
+        for seat in self._seats:
+            if now - seat.heard_at > self._settings.idle_timeout_s:
+                seat.fail(
+                    DeadlineError(
+                        f"nothing was committed for {self._settings.idle_timeout_s:.0f} s; "
+                        "open the session again to go on"
+                    )
+                )
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), 1.0)
+        except asyncio.TimeoutError:
+            return
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

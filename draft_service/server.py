@@ -1,0 +1,53 @@
+"""The draft service as a process: load the model, serve it, drain it."""
+
+from collections.abc import Sequence
+
+import grpc
+
+from draft_service.drafter import Drafter
+from draft_service.scheduler import Scheduler
+from draft_service.servicer import DraftServicer
+from draft_service.settings import DraftSettings
+from outrider.models.base import CausalModel
+from outrider.models.registry import load_model
+from outrider.telemetry.logs import get_logger
+from outrider.v1 import draft_pb2, draft_pb2_grpc
+from outrider.wire.server import run_service
+
+SERVICE_NAME = draft_pb2.DESCRIPTOR.services_by_name["DraftService"].full_name
+
+
+class DraftServer:
+    """The service that `outrider.wire.server.serve` runs."""
+
+    names: Sequence[str] = (SERVICE_NAME,)
+
+    def __init__(self, model: CausalModel, settings: DraftSettings) -> None:
+        self._scheduler = Scheduler(Drafter(model), settings)
+        self._servicer = DraftServicer(self._scheduler, settings.max_sessions)
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds the servicer."""
+        draft_pb2_grpc.add_DraftServiceServicer_to_server(self._servicer, server)
+
+    async def drain(self) -> None:
+        """Returns when the open sessions have ended."""
+        await self._scheduler.drain()
+
+    async def stop(self) -> None:
+        """Frees the model's thread."""
+        await self._scheduler.stop()
+
+
+async def build(settings: DraftSettings) -> DraftServer:
+    """Loads the model; raises a domain error that says why where it cannot."""
+    model = load_model(settings.model, settings.model_options())
+    get_logger().info(
+        "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
+    )
+    return DraftServer(model, settings)
+
+
+def run(settings: DraftSettings) -> int:
+    """Serves until told to stop; returns the exit status."""
+    return run_service("draft", settings, lambda: build(settings))

@@ -1,0 +1,85 @@
+"""gRPC in, chunks out: convert, call, convert."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from draft_service.scheduler import Scheduler, Seat
+from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.types import Chunk
+from outrider.v1 import draft_pb2, draft_pb2_grpc
+from outrider.wire.convert import chunk_to, commit_from, draft_opening_from, info_to
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
+    """Serves one draft model."""
+
+    def __init__(self, scheduler: Scheduler, max_sessions: int) -> None:
+        self._scheduler = scheduler
+        self._max_sessions = max_sessions
+
+    async def GetModelInfo(
+        self, request: draft_pb2.DraftServiceGetModelInfoRequest, context: Context
+    ) -> draft_pb2.DraftServiceGetModelInfoResponse:
+        """Which model the service runs."""
+        info = self._scheduler.drafter.model.info
+        return draft_pb2.DraftServiceGetModelInfoResponse(model=info_to(info, self._max_sessions))
+
+    async def Draft(
+        self, request_iterator: AsyncIterator[draft_pb2.DraftRequest], context: Context
+    ) -> AsyncIterator[draft_pb2.DraftResponse]:
+        """One session, from open to half-close."""
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("kind") != "open":
+            raise InvalidArgumentError("a draft stream starts with open; send it first")
+        seat = await self._scheduler.open(draft_opening_from(first.open))
+        reader = asyncio.create_task(self._read(request_iterator, seat))
+        try:
+            cached = len(seat.session.sequence.tokens)
+            yield draft_pb2.DraftResponse(opened=draft_pb2.DraftOpened(cached_tokens=cached))
+            while True:
+                if seat.chunks:
+                    chunks, seat.chunks = seat.chunks, []
+                    yield draft_pb2.DraftResponse(chunk=chunk_to(_merged(chunks)))
+                    continue
+                if seat.error is not None:
+                    raise seat.error
+                if reader.done():
+                    return
+                seat.changed.clear()
+                await seat.changed.wait()
+        finally:
+            reader.cancel()
+            await self._scheduler.close(seat)
+
+    async def _read(self, requests: AsyncIterator[draft_pb2.DraftRequest], seat: Seat) -> None:
+        """Hands commits on until the caller half-closes or sends something wrong."""
+        try:
+            async for request in requests:
+                kind = request.WhichOneof("kind")
+                if kind != "commit":
+                    raise InvalidArgumentError(
+                        f"got {kind or 'an empty message'} in an open session; send commit"
+                    )
+                self._scheduler.commit(seat, commit_from(request.commit))
+        except OutriderError as error:
+            seat.fail(error)
+        except grpc.aio.AioRpcError:
+            return
+        finally:
+            seat.changed.set()
+
+
+def _merged(chunks: list[Chunk]) -> Chunk:
+    """Chunks that waited for the wire travel as one message."""
+    if len(chunks) == 1:
+        return chunks[0]
+    return Chunk(
+        tuple(node for chunk in chunks for node in chunk.nodes),
+        tuple(row for chunk in chunks for row in chunk.rows),
+        sum(chunk.step_us for chunk in chunks) // len(chunks),
+    )

@@ -1,0 +1,154 @@
+"""One session of the draft side: what it has proposed, what it does next, what survives a commit.
+
+Knows tokens and node numbers; knows no gRPC and runs no model.
+"""
+
+from dataclasses import dataclass, field
+
+from outrider.errors import StateMismatchError
+from outrider.models.base import ModelSequence
+from outrider.sampling.noise import PhiloxNoise
+from outrider.sampling.proposing import Proposal
+from outrider.tree import TokenTree
+from outrider.types import (
+    DRAFT_INDEX_SHIFT,
+    Chunk,
+    DraftCommit,
+    DraftOpening,
+    DraftPlan,
+    Node,
+    NodeKind,
+    ProposalRow,
+)
+
+TIP_NODE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the next pass runs for a session: committed tokens without KV, or one drafted node.
+
+    `parent` is the model's number of the node's parent; `wants_row` is False for a chunk of a prompt.
+    """
+
+    tokens: tuple[int, ...]
+    parent: int | None
+    wants_row: bool
+
+
+@dataclass(slots=True, eq=False)
+class DraftSession:
+    """A chain that runs ahead, with LISTED alternatives beside it.
+
+    `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing is
+    to be done before the next commit. `numbers` maps node ids to the model's numbers of fed nodes.
+    """
+
+    opening: DraftOpening
+    sequence: ModelSequence
+    context_tokens: int
+    eos_token_ids: frozenset[int]
+    plan: DraftPlan = field(init=False)
+    tree: TokenTree = field(init=False)
+    noise: PhiloxNoise = field(init=False)
+    leaf: int | None = TIP_NODE
+    numbers: dict[int, int] = field(default_factory=dict)
+    next_counter: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = self.opening.plan
+        self.tree = TokenTree(self.opening.emitted_ids)
+        self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer so far."""
+        return len(self.opening.prompt_ids) + len(self.tree.committed)
+
+    def task(self, budget: int) -> Task | None:
+        """What the next pass should run, at most `budget` tokens; None: nothing."""
+        if self.leaf is None or self.leaf_depth() >= self.plan.depth:
+            return None
+        if self.length + self.leaf_depth() >= self.context_tokens:
+            return None
+        if self.leaf != TIP_NODE:
+            node = self.tree.node(self.leaf)
+            if node is None or node.parent is None:
+                return None
+            parent = None
+            if node.parent is not self.tree.root:
+                parent = self.numbers[self._own(node.parent.ids)]
+            return Task((node.token,), parent, wants_row=True)
+        pending = self._pending()
+        return Task(pending[:budget], None, wants_row=len(pending) <= budget)
+
+    def leaf_depth(self) -> int:
+        """Tokens between the committed tip and the leaf, the leaf included."""
+        node = self.tree.node(self.leaf) if self.leaf else None
+        return 0 if node is None else node.position - self.tree.root.position
+
+    def fed(self, number: int) -> None:
+        """The leaf, a drafted node, has KV under the model's `number` now."""
+        if self.leaf:
+            self.numbers[self.leaf] = number
+
+    def grow(self, proposal: Proposal, step_us: int) -> Chunk | None:
+        """Adds a proposal below the leaf and goes on below its most promising child."""
+        position = self.tree.root.position
+        parent_id = self.leaf or position
+        if not proposal.candidates:
+            self.leaf = None
+            return None
+        nodes = []
+        for candidate in proposal.candidates:
+            node_id = self.next_id()
+            self.next_counter += 1
+            nodes.append(Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind))
+        rows: tuple[ProposalRow, ...] = ()
+        if any(node.kind is NodeKind.SAMPLED for node in nodes):
+            rows = (ProposalRow(parent_id, proposal.row_ids, proposal.row_probs),)
+        chunk = Chunk(tuple(nodes), rows, step_us)
+        self.tree.grow(chunk)
+        going_on = nodes[proposal.going_on]
+        self.leaf = None if going_on.token in self.eos_token_ids else going_on.id
+        return chunk
+
+    def next_id(self) -> int:
+        """Id of the next node; no other node of the session has it."""
+        return self.opening.draft_index << DRAFT_INDEX_SHIFT | self.next_counter
+
+    def commit(self, commit: DraftCommit) -> tuple[list[int], list[int]]:
+        """Follows the verdict; returns the model's numbers to keep: the committed path, survivors.
+
+        Raises StateMismatchError where the commit does not continue what this session knows.
+        """
+        if commit.base != len(self.tree.committed):
+            raise StateMismatchError(
+                f"the commit starts after {commit.base} tokens, this draft knows "
+                f"{len(self.tree.committed)}; open the session again with what was emitted",
+                metadata={"position": str(len(self.tree.committed))},
+            )
+        self.plan = commit.plan or self.plan
+        leaf_was_tip = self.leaf == TIP_NODE
+        path: list[int] = []
+        is_fed = not leaf_was_tip
+        for ids in self.tree.commit(commit.tokens):
+            number = self.numbers.get(self._own(ids)) if ids else None
+            is_fed = is_fed and number is not None
+            if is_fed and number is not None:
+                path.append(number)
+        self.numbers = {i: n for i, n in self.numbers.items() if self.tree.node(i) is not None}
+        if len(path) < len(commit.tokens):
+            self.leaf = TIP_NODE
+        elif self.leaf is not None and self.tree.node(self.leaf) is None:
+            self.leaf = None
+        return path, list(self.numbers.values())
+
+    def _pending(self) -> tuple[int, ...]:
+        """Committed tokens without KV; the tip's own token is always among them when the leaf is the tip."""
+        tokens = (*self.opening.prompt_ids, *self.tree.committed)
+        return tokens[len(self.sequence.tokens) :]
+
+    @staticmethod
+    def _own(ids: "list[int] | tuple[int, ...]") -> int:
+        return ids[0]
