@@ -1,0 +1,1 @@
+"""Everything that knows Ray; nothing outside this package imports it."""

@@ -1,0 +1,76 @@
+"""An engine in a Ray actor: one Ray call a request, never one a token's round."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from orchestrator.engine import Engine
+from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.settings import OrchestratorSettings
+from outrider.errors import OutriderError
+from outrider.telemetry.logs import configure_logs
+from outrider.types import ModelInfo
+
+Outcome = list[Event] | OutriderError
+
+
+class EngineActor:
+    """Drives many sessions over gRPC. State that matters is the committed ids, so it may die.
+
+    Domain errors travel as values: Ray would wrap them in its own exceptions.
+    """
+
+    def __init__(self, settings: OrchestratorSettings) -> None:
+        configure_logs("engine", settings.log_level, settings.log_format)
+        self._engine = Engine(settings)
+
+    async def start(self) -> None:
+        """Looks for the verifier and the drafts."""
+        await self._engine.start()
+
+    async def stop(self) -> None:
+        """Closes the channels."""
+        await self._engine.stop()
+
+    async def model_info(self) -> ModelInfo | OutriderError:
+        """The target's facts."""
+        try:
+            return await self._engine.model_info()
+        except OutriderError as error:
+            return error
+
+    async def cluster(self) -> ClusterView:
+        """The verifier and the drafts."""
+        return await self._engine.cluster()
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Outcome]:
+        """The request's events; those that came while the front was busy travel together."""
+        queue: asyncio.Queue[Event | OutriderError | None] = asyncio.Queue(256)
+        runner = asyncio.create_task(self._run(request, queue))
+        try:
+            is_over = False
+            while not is_over:
+                waiting = [await queue.get()]
+                while not queue.empty():
+                    waiting.append(queue.get_nowait())
+                is_over = waiting[-1] is None
+                events = [e for e in waiting if e is not None and not isinstance(e, OutriderError)]
+                if events:
+                    yield events
+                for error in waiting:
+                    if isinstance(error, OutriderError):
+                        yield error
+        finally:
+            runner.cancel()
+            await asyncio.gather(runner, return_exceptions=True)
+
+    async def _run(
+        self,
+        request: GenerationRequest,
+        queue: "asyncio.Queue[Event | OutriderError | None]",
+    ) -> None:
+        try:
+            async for event in self._engine.generate(request):
+                await queue.put(event)
+        except OutriderError as error:
+            await queue.put(error)
+        await queue.put(None)

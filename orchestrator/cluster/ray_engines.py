@@ -1,0 +1,104 @@
+"""Engines as Ray actors: on this machine with an embedded Ray, or on an existing cluster."""
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from orchestrator.cluster.engine_actor import EngineActor
+from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.settings import OrchestratorSettings
+from outrider.errors import OutriderError, UnavailableError
+from outrider.telemetry.logs import get_logger
+from outrider.types import ModelInfo
+
+STOP_TIMEOUT_S = 5.0
+
+
+class RayEngines:
+    """Requests go to the replicas in turn. A request whose actor dies before its first token is
+    tried on the next one."""
+
+    def __init__(self, settings: OrchestratorSettings) -> None:
+        self._settings = settings
+        self._actors: list[Any] = []
+        self._turn = itertools.count()
+
+    async def start(self) -> None:
+        """Starts or joins Ray, then the actors. Raises UnavailableError where Ray cannot be had."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        try:
+            await asyncio.to_thread(self._init, ray)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UnavailableError(
+                f"Ray ({self._settings.ray}) cannot be used: {error}. Give --ray local to do "
+                "without, or the address of a running cluster"
+            ) from error
+        actor_class = ray.remote(EngineActor)
+        self._actors = [
+            actor_class.options(
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=self._settings.max_requests + 8,
+                name=f"outrider-engine-{os.getpid()}-{index}",
+            ).remote(self._settings)
+            for index in range(self._settings.engines)
+        ]
+        await asyncio.gather(*(actor.start.remote() for actor in self._actors))
+        get_logger().info("engines_up", engines=len(self._actors), ray=self._settings.ray)
+
+    async def stop(self) -> None:
+        """Takes the actors down, and Ray with them where it was embedded."""
+        import ray
+
+        stops = [asyncio.wrap_future(a.stop.remote().future()) for a in self._actors]
+        if stops:
+            await asyncio.wait(stops, timeout=STOP_TIMEOUT_S)
+        for actor in self._actors:
+            ray.kill(actor)
+        await asyncio.to_thread(ray.shutdown)
+
+    async def model_info(self) -> ModelInfo:
+        """The target's facts."""
+        info: ModelInfo | OutriderError = await self._next().model_info.remote()
+        if isinstance(info, OutriderError):
+            raise info
+        return info
+
+    async def cluster(self) -> ClusterView:
+        """The verifier and the drafts."""
+        view: ClusterView = await self._next().cluster.remote()
+        return view
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Started, then Tokens for each verdict, then Finished."""
+        references = self._next().generate.options(num_returns="streaming").remote(request)
+        try:
+            async for reference in references:
+                outcome = await reference
+                if isinstance(outcome, OutriderError):
+                    raise outcome
+                for event in outcome:
+                    yield event
+        finally:
+            await asyncio.to_thread(self._cancel, references)
+
+    def _init(self, ray: Any) -> None:
+        options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}
+        if self._settings.ray == "embedded":
+            ray.init(include_dashboard=False, num_cpus=1, **options)
+        else:
+            ray.init(address=self._settings.ray, **options)
+
+    def _next(self) -> Any:
+        return self._actors[next(self._turn) % len(self._actors)]
+
+    @staticmethod
+    def _cancel(references: Any) -> None:
+        import ray
+
+        ray.cancel(references)

@@ -1,0 +1,190 @@
+"""One session's life on one screen: open, feed, reconcile, emit.
+
+Text in, tokens out. Knows the peers; knows no Ray, no HTTP and no model library.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from orchestrator.peers import Peers
+from orchestrator.planner import Limits
+from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.session import Attached, Session
+from orchestrator.settings import OrchestratorSettings
+from outrider.errors import (
+    CapacityError,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutriderError,
+    UnavailableError,
+)
+from outrider.telemetry.logs import get_logger
+from outrider.types import ModelInfo, Verdict
+from outrider.wire.draft_client import Opened, RelayedChunk
+from outrider.wire.links import Arrival
+
+RESUME_BACKOFF_S = 0.2
+
+
+class Engine:
+    """Drives many sessions at once over gRPC; everything runs in one event loop."""
+
+    def __init__(self, settings: OrchestratorSettings) -> None:
+        self._settings = settings
+        self._peers = Peers(settings.verify, settings.draft)
+        self._requests = 0
+
+    async def start(self) -> None:
+        """Looks for the verifier and the drafts."""
+        await self._peers.start()
+
+    async def stop(self) -> None:
+        """Closes the channels."""
+        await self._peers.stop()
+
+    async def model_info(self) -> ModelInfo:
+        """The target's facts."""
+        return await self._peers.verify.ready()
+
+    async def cluster(self) -> ClusterView:
+        """The verifier and the drafts, asked just now."""
+        await self._peers.probe()
+        return self._peers.view()
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Started, then Tokens for each verdict, then Finished."""
+        session = await self._open(request)
+        try:
+            yield session.started()
+            while session.finish_reason is None:
+                arrival = await self._next(session)
+                draft = session.attached(arrival.link)
+                if arrival.link is session.verify:
+                    if arrival.error is not None:
+                        await self._resume(session, arrival.error)
+                    elif isinstance(arrival.message, Opened):
+                        session.stats.cached_tokens = arrival.message.cached_tokens
+                    elif isinstance(arrival.message, Verdict):
+                        tokens = session.reconcile(arrival.message)
+                        if tokens is not None:
+                            yield tokens
+                elif draft is not None and arrival.error is not None:
+                    self._lose(session, draft, arrival.error)
+                elif draft is not None and isinstance(arrival.message, RelayedChunk):
+                    try:
+                        session.relay(draft, arrival.message)
+                    except InvalidArgumentError as error:
+                        self._lose(session, draft, error)
+            yield session.finished()
+        finally:
+            session.close()
+            self._requests -= 1
+
+    async def _open(self, request: GenerationRequest) -> Session:
+        """Everything that can be refused is refused here, before a service has done anything."""
+        if self._requests >= self._settings.max_requests:
+            raise CapacityError(
+                f"all {self._settings.max_requests} requests are in use; try again later",
+                retry_after_s=1.0,
+            )
+        self._requests += 1
+        try:
+            target = await self._peers.verify.ready()
+            if request.model not in ("", target.model_name):
+                raise NotFoundError(
+                    f"model {request.model!r} is not served here; this orchestrator serves "
+                    f"{target.model_name!r}"
+                )
+            sampling = request.sampling
+            if sampling.seed is None:
+                sampling = replace(sampling, seed=secrets.randbits(63))
+            session = Session(
+                request,
+                await self._tokenize(request),
+                sampling,
+                target,
+                await self._peers.verify.vocabulary(),
+                self._limits(request),
+            )
+            self._check_length(session)
+            self._attach_all(session)
+            session.open_verify(self._peers.verify)
+            return session
+        except BaseException:
+            self._requests -= 1
+            raise
+
+    async def _tokenize(self, request: GenerationRequest) -> tuple[int, ...]:
+        prompt = request.prompt
+        if len(prompt) == 0:
+            raise InvalidArgumentError("the prompt is empty; give some text or at least one token")
+        if isinstance(prompt, str):
+            return await self._peers.verify.client.tokenize(prompt)
+        messages = [part for part in prompt if isinstance(part, tuple)]
+        if messages:
+            return await self._peers.verify.client.tokenize(messages)
+        return tuple(part for part in prompt if isinstance(part, int))
+
+    def _check_length(self, session: Session) -> None:
+        length, context = len(session.prompt_ids), session.target.context_tokens
+        if length >= context:
+            raise InvalidArgumentError(
+                f"the prompt has {length} tokens and the model's context is {context}; "
+                "shorten the prompt to leave room for an answer"
+            )
+
+    def _attach_all(self, session: Session) -> None:
+        wanted = session.request.max_drafts
+        usable = [draft for draft in self._peers.drafts if draft.is_usable]
+        for draft in usable[:wanted]:
+            session.attach(draft)
+        if wanted == 0:
+            return
+        for draft in self._peers.drafts:
+            if not draft.is_usable:
+                session.notices.append(f"draft {draft.name} is not used: it {draft.problem}")
+        if not usable:
+            session.notices.append("no draft takes part; the target answers at its own speed")
+
+    def _lose(self, session: Session, draft: Attached, error: OutriderError) -> None:
+        """A draft that failed slows the session down at most; a dead one is not asked again."""
+        session.detach(draft, error.message)
+        if isinstance(error, UnavailableError):
+            draft.peer.note(error.message)
+
+    async def _next(self, session: Session) -> Arrival:
+        try:
+            return await asyncio.wait_for(
+                session.inbox.get(), timeout=self._settings.verdict_timeout_s
+            )
+        except asyncio.TimeoutError:
+            raise DeadlineError(
+                f"the verifier was silent for {self._settings.verdict_timeout_s:.0f} s after "
+                f"{session.stats.emitted_tokens} tokens"
+            ) from None
+
+    async def _resume(self, session: Session, error: OutriderError) -> None:
+        """Reopens a broken verify stream from the committed ids; the drafts start from there too."""
+        stats = session.stats
+        if not isinstance(error, UnavailableError) or stats.resumes >= self._settings.max_resumes:
+            raise error
+        stats.resumes += 1
+        get_logger().warning(
+            "verify_stream_broken", request_id=session.request.request_id, problem=error.message
+        )
+        await asyncio.sleep(RESUME_BACKOFF_S * 2**stats.resumes)
+        for draft in list(session.drafts.values()):
+            session.detach(draft, None)
+        self._attach_all(session)
+        session.open_verify(self._peers.verify)
+
+    def _limits(self, request: GenerationRequest) -> Limits:
+        limits = self._settings.limits()
+        return replace(
+            limits,
+            num_speculative_tokens=request.num_speculative_tokens or limits.num_speculative_tokens,
+            width=request.width or limits.width,
+        )

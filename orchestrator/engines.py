@@ -1,0 +1,42 @@
+"""Where engines run. The servicer knows this protocol only; `orchestrator.cluster` has the Ray one."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from orchestrator.engine import Engine
+from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.settings import OrchestratorSettings
+from outrider.types import ModelInfo
+
+
+class Engines(Protocol):
+    """One or more engines behind one front."""
+
+    async def start(self) -> None:
+        """Brings the engines up."""
+        ...
+
+    async def stop(self) -> None:
+        """Takes them down."""
+        ...
+
+    async def model_info(self) -> ModelInfo:
+        """The target's facts."""
+        ...
+
+    async def cluster(self) -> ClusterView:
+        """The verifier and the drafts."""
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Started, then Tokens for each verdict, then Finished."""
+        ...
+
+
+def make_engines(settings: OrchestratorSettings) -> Engines:
+    """The engines that the settings ask for; imports Ray only where it is used."""
+    if settings.ray == "local":
+        return Engine(settings)
+    from orchestrator.cluster.ray_engines import RayEngines
+
+    return RayEngines(settings)

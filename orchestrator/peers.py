@@ -1,0 +1,156 @@
+"""The verifier and the drafts as this orchestrator sees them: reachable, fitting, how far away.
+
+Knows handshakes; knows no sessions.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from orchestrator.requests import ClusterView, ServiceView
+from orchestrator.settings import address_of, name_of
+from outrider.errors import OutriderError, UnavailableError
+from outrider.telemetry.logs import get_logger
+from outrider.types import ModelInfo
+from outrider.vocabulary import Vocabulary
+from outrider.wire.channels import open_channel
+from outrider.wire.draft_client import DraftClient
+from outrider.wire.verify_client import VerifyClient
+
+PROBE_TIMEOUT_S = 2.0
+PROBE_EVERY_S = 2.0
+
+
+class Peer:
+    """One service: what it runs, and why it is not usable if it is not."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        ask: Callable[[float], Awaitable[ModelInfo]],
+        misfit: Callable[[ModelInfo], str],
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.info: ModelInfo | None = None
+        self.problem = "was not asked yet"
+        self.round_trip_us = 0
+        self._ask = ask
+        self._misfit = misfit
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it answered and fits the target."""
+        return self.info is not None and not self.problem
+
+    def view(self) -> ServiceView:
+        """How it is, for users."""
+        return ServiceView(
+            self.name, self.address, self.is_usable, self.problem, self.info, self.round_trip_us
+        )
+
+    async def probe(self) -> None:
+        """Asks for the model; sets `info`, `problem` and the round trip."""
+        started = time.perf_counter_ns()
+        try:
+            self.info = await self._ask(PROBE_TIMEOUT_S)
+        except OutriderError as error:
+            self.note(error.message)
+        else:
+            round_trip_us = (time.perf_counter_ns() - started) // 1000
+            self.round_trip_us = min(self.round_trip_us or round_trip_us, round_trip_us)
+            self.note(self._misfit(self.info))
+
+    def note(self, problem: str) -> None:
+        """Not usable for this reason (empty: usable), until the next probe says otherwise."""
+        if problem != self.problem:
+            log = get_logger().warning if problem else get_logger().info
+            log("peer", peer=self.name, address=self.address, problem=problem or None)
+        self.problem = problem
+
+
+class VerifyPeer(Peer):
+    """The verifier."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = open_channel(address)
+        self.client = VerifyClient(self.channel, address)
+        super().__init__("verify", address, self.client.model_info, lambda info: "")
+        self._vocabulary: Vocabulary | None = None
+
+    async def ready(self) -> ModelInfo:
+        """The target's facts; raises UnavailableError that says why there are none."""
+        if not self.is_usable:
+            await self.probe()
+        if self.info is None or self.problem:
+            raise UnavailableError(
+                f"the verify service cannot be used: {self.problem} Start it (outrider serve "
+                "verify), or give its address (--verify)",
+                retry_after_s=PROBE_EVERY_S,
+            )
+        return self.info
+
+    async def vocabulary(self) -> Vocabulary:
+        """The bytes of every token, fetched once a tokenizer."""
+        info = await self.ready()
+        if self._vocabulary is None or self._vocabulary.hash != info.tokenizer_hash:
+            self._vocabulary = await self.client.vocabulary()
+        return self._vocabulary
+
+
+class DraftPeer(Peer):
+    """A draft, which must have the target's tokenizer or work on any ids."""
+
+    def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
+        self.channel = open_channel(address)
+        self.client = DraftClient(self.channel, address)
+        super().__init__(
+            name, address, self.client.model_info, lambda info: tokenizer_misfit(info, verify.info)
+        )
+
+
+def tokenizer_misfit(draft: ModelInfo, target: ModelInfo | None) -> str:
+    """Why a draft's tokens would mean something else at the target; empty where they would not."""
+    if target is None or draft.tokenizer_hash in ("", target.tokenizer_hash):
+        return ""
+    return (
+        f"{draft.model_name} has another tokenizer than the target {target.model_name}. "
+        "Use a draft of the target's family, or the model ngram:"
+    )
+
+
+class Peers:
+    """All services, probed again and again: drafts come, go and come back."""
+
+    def __init__(self, verify: str, drafts: Sequence[str]) -> None:
+        self.verify = VerifyPeer(verify)
+        self.drafts = [DraftPeer(name_of(d), address_of(d), self.verify) for d in drafts]
+        self._prober: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Asks everyone once, then keeps asking."""
+        await self.probe()
+        self._prober = asyncio.create_task(self._keep_probing())
+
+    async def probe(self) -> None:
+        """The verifier first: drafts are compared with it."""
+        await self.verify.probe()
+        await asyncio.gather(*(draft.probe() for draft in self.drafts))
+
+    async def stop(self) -> None:
+        """Closes the channels."""
+        if self._prober is not None:
+            self._prober.cancel()
+        await self.verify.channel.close()
+        for draft in self.drafts:
+            await draft.channel.close()
+
+    def view(self) -> ClusterView:
+        """How everyone is, for users."""
+        return ClusterView(self.verify.view(), tuple(draft.view() for draft in self.drafts))
+
+    async def _keep_probing(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_EVERY_S)
+            await self.probe()

@@ -1,0 +1,122 @@
+"""What goes into the engine and what comes out of it. Knows no gRPC, no Ray and no HTTP."""
+
+from dataclasses import dataclass, field
+
+from outrider.errors import InvalidArgumentError
+from outrider.types import FinishReason, ModelInfo, SamplingParams, StopConditions
+
+Prompt = str | tuple[tuple[str, str], ...] | tuple[int, ...]
+"""Raw text, (role, content) messages, or token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A request to generate. None in a draft option means the server's default."""
+
+    request_id: str
+    prompt: Prompt
+    sampling: SamplingParams
+    stop: StopConditions
+    model: str = ""
+    max_drafts: int | None = None
+    num_speculative_tokens: int | None = None
+    width: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("num_speculative_tokens", self.num_speculative_tokens, 128),
+            ("width", self.width, 32),
+        ):
+            if value is not None and not 1 <= value <= most:
+                raise InvalidArgumentError(
+                    f"{name} is {value}; give 1 to {most} (max_drafts 0 turns drafting off)"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Generation has started."""
+
+    request_id: str
+    seed: int
+    prompt_tokens: int
+    drafts: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedToken:
+    """`text` is what became complete with the token; `draft` names who wrote it (empty: the target)."""
+
+    id: int
+    text: str
+    draft: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of one verdict."""
+
+    tokens: tuple[EmittedToken, ...]
+
+
+@dataclass(slots=True)
+class DraftStats:
+    """What a draft contributed."""
+
+    name: str
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts and times of one request; times in microseconds."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    emitted_tokens: int = 0
+    target_passes: int = 0
+    verified_tokens: int = 0
+    accepted_tokens: int = 0
+    drafts: list[DraftStats] = field(default_factory=list)
+    first_token_us: int = 0
+    total_us: int = 0
+    messages: int = 0
+    wire_bytes: int = 0
+    resumes: int = 0
+    wait_us: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Generation has ended."""
+
+    finish_reason: FinishReason
+    text: str
+    stats: Stats
+    notices: tuple[str, ...]
+
+
+Event = Started | Tokens | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceView:
+    """How a service of the cluster is."""
+
+    name: str
+    address: str
+    usable: bool
+    problem: str
+    model: ModelInfo | None
+    round_trip_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The verifier and the drafts."""
+
+    verify: ServiceView
+    drafts: tuple[ServiceView, ...]

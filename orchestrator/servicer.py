@@ -1,0 +1,179 @@
+"""gRPC in, engine events out: convert, call, convert."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from orchestrator.engines import Engines
+from orchestrator.requests import (
+    Event,
+    Finished,
+    GenerationRequest,
+    Prompt,
+    ServiceView,
+    Started,
+    Stats,
+    Tokens,
+)
+from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.telemetry.logs import get_logger
+from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
+from outrider.wire.convert import finish_to, info_to, sampling_from, stop_from
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
+    """What users call."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+
+    async def GetModelInfo(
+        self, request: orchestrator_pb2.OrchestratorServiceGetModelInfoRequest, context: Context
+    ) -> orchestrator_pb2.OrchestratorServiceGetModelInfoResponse:
+        """Which target model answers."""
+        info = await self._engines.model_info()
+        return orchestrator_pb2.OrchestratorServiceGetModelInfoResponse(model=info_to(info))
+
+    async def GetCluster(
+        self, request: orchestrator_pb2.GetClusterRequest, context: Context
+    ) -> orchestrator_pb2.GetClusterResponse:
+        """The verifier and the drafts."""
+        view = await self._engines.cluster()
+        return orchestrator_pb2.GetClusterResponse(
+            verify=_service_to(view.verify), drafts=map(_service_to, view.drafts)
+        )
+
+    async def Generate(
+        self, request: orchestrator_pb2.GenerateRequest, context: Context
+    ) -> AsyncIterator[orchestrator_pb2.GenerateResponse]:
+        """Started, tokens of each verdict, finished."""
+        request_id = uuid.uuid4().hex
+        try:
+            events = self._engines.generate(request_from(request, request_id))
+            async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
+                async for event in stream:
+                    yield event_to(event)
+                    if isinstance(event, Finished):
+                        _log_finished(request_id, event)
+        except OutriderError as error:
+            error.request_id = request_id
+            raise
+
+
+def request_from(message: orchestrator_pb2.GenerateRequest, request_id: str) -> GenerationRequest:
+    """Raises InvalidArgumentError for whatever can never work."""
+    if not message.HasField("stop") or not message.stop.max_tokens:
+        raise InvalidArgumentError("max_tokens is 0 or unset; give at least 1")
+    draft = message.draft
+    return GenerationRequest(
+        request_id=request_id,
+        prompt=_prompt_from(message),
+        sampling=sampling_from(message.sampling),
+        stop=stop_from(message.stop),
+        model=message.model,
+        max_drafts=draft.max_drafts if draft.HasField("max_drafts") else None,
+        num_speculative_tokens=(
+            draft.num_speculative_tokens if draft.HasField("num_speculative_tokens") else None
+        ),
+        width=draft.width if draft.HasField("width") else None,
+    )
+
+
+def _prompt_from(message: orchestrator_pb2.GenerateRequest) -> Prompt:
+    kind = message.WhichOneof("prompt")
+    prompt: Prompt = ""
+    if kind == "text":
+        prompt = message.text
+    elif kind == "chat":
+        prompt = tuple((m.role, m.content) for m in message.chat.messages)
+    elif kind == "token_ids":
+        prompt = tuple(message.token_ids.ids)
+    if not prompt:
+        raise InvalidArgumentError(
+            "the prompt is empty; give text, a chat with at least one message, or token ids"
+        )
+    return prompt
+
+
+def event_to(event: Event) -> orchestrator_pb2.GenerateResponse:
+    """An engine event as users get it."""
+    if isinstance(event, Started):
+        return orchestrator_pb2.GenerateResponse(
+            started=orchestrator_pb2.GenerateStarted(
+                request_id=event.request_id,
+                seed=event.seed,
+                prompt_tokens=event.prompt_tokens,
+                drafts=event.drafts,
+                notices=event.notices,
+            )
+        )
+    if isinstance(event, Tokens):
+        tokens = [
+            orchestrator_pb2.EmittedToken(id=t.id, text=t.text, draft=t.draft) for t in event.tokens
+        ]
+        return orchestrator_pb2.GenerateResponse(
+            tokens=orchestrator_pb2.GenerateTokens(tokens=tokens)
+        )
+    return orchestrator_pb2.GenerateResponse(
+        finished=orchestrator_pb2.GenerateFinished(
+            finish_reason=finish_to(event.finish_reason),
+            text=event.text,
+            stats=_stats_to(event.stats),
+            notices=event.notices,
+        )
+    )
+
+
+def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
+    return orchestrator_pb2.GenerateStats(
+        prompt_tokens=stats.prompt_tokens,
+        cached_tokens=stats.cached_tokens,
+        emitted_tokens=stats.emitted_tokens,
+        target_passes=stats.target_passes,
+        verified_tokens=stats.verified_tokens,
+        accepted_tokens=stats.accepted_tokens,
+        drafts=[
+            orchestrator_pb2.DraftStats(
+                name=d.name,
+                drafted_tokens=d.drafted_tokens,
+                accepted_tokens=d.accepted_tokens,
+                lost=d.lost,
+            )
+            for d in stats.drafts
+        ],
+        first_token_us=stats.first_token_us,
+        total_us=stats.total_us,
+        messages=stats.messages,
+        wire_bytes=stats.wire_bytes,
+        resumes=stats.resumes,
+        wait_us=stats.wait_us,
+    )
+
+
+def _service_to(view: ServiceView) -> orchestrator_pb2.Service:
+    return orchestrator_pb2.Service(
+        name=view.name,
+        address=view.address,
+        usable=view.usable,
+        problem=view.problem,
+        model=info_to(view.model) if view.model is not None else None,
+        round_trip_us=view.round_trip_us,
+    )
+
+
+def _log_finished(request_id: str, event: Finished) -> None:
+    stats = event.stats
+    get_logger().info(
+        "generated",
+        request_id=request_id,
+        finish_reason=event.finish_reason.value,
+        emitted_tokens=stats.emitted_tokens,
+        target_passes=stats.target_passes,
+        accepted_tokens=stats.accepted_tokens,
+        total_ms=stats.total_us // 1000,
+    )

@@ -1,0 +1,232 @@
+"""One request's state in the orchestrator: its links, its tree, its text and its counts.
+
+Knows the verify and draft protocols; the order of things is the engine's.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from orchestrator.peers import DraftPeer, VerifyPeer
+from orchestrator.planner import Limits, Observations, Plan, plan
+from orchestrator.requests import (
+    DraftStats,
+    EmittedToken,
+    Finished,
+    GenerationRequest,
+    Started,
+    Stats,
+    Tokens,
+)
+from outrider.errors import InternalError
+from outrider.tree import TokenTree
+from outrider.types import (
+    DRAFT_INDEX_SHIFT,
+    MAX_DRAFT_INDEX,
+    DraftCommit,
+    DraftOpening,
+    FinishReason,
+    ModelInfo,
+    SamplingParams,
+    Verdict,
+    VerifyOpening,
+)
+from outrider.vocabulary import TextDecoder, Vocabulary
+from outrider.wire.draft_client import DraftStream, RelayedChunk
+from outrider.wire.links import Arrival, Link
+from outrider.wire.verify_client import VerifyStream
+
+INBOX_ARRIVALS = 256
+
+AnyLink = Link[Any]
+
+
+class Attached:
+    """A draft that takes part in a session."""
+
+    def __init__(self, peer: DraftPeer, index: int, link: DraftStream, stats: DraftStats) -> None:
+        self.peer = peer
+        self.index = index
+        self.link = link
+        self.stats = stats
+
+
+class Session:
+    """Opened by the engine; `attach` and `open_verify` may be called again after a failure."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        prompt_ids: tuple[int, ...],
+        sampling: SamplingParams,
+        target: ModelInfo,
+        vocabulary: Vocabulary,
+        limits: Limits,
+    ) -> None:
+        self.request = request
+        self.prompt_ids = prompt_ids
+        self.sampling = sampling
+        self.target = target
+        self.limits = limits
+        self.inbox: asyncio.Queue[Arrival] = asyncio.Queue(INBOX_ARRIVALS)
+        self.tree = TokenTree()
+        self.stats = Stats(prompt_tokens=len(prompt_ids))
+        self.notices: list[str] = []
+        self.finish_reason: FinishReason | None = None
+        self.verify: VerifyStream | None = None
+        self.drafts: dict[int, Attached] = {}
+        self._decoder = TextDecoder(vocabulary)
+        self._names: dict[int, DraftStats] = {}
+        self._seen = Observations()
+        self._plan = plan(self._seen, limits, has_drafts=False)
+        self._started_ns = time.perf_counter_ns()
+        self._wire = [0, 0]
+
+    def open_verify(self, peer: VerifyPeer) -> None:
+        """Opens, or resumes from what was emitted. Drafts come first: the plan depends on them."""
+        if self.verify is not None:
+            self._let_go(self.verify)
+        self._plan = plan(self._seen, self.limits, has_drafts=bool(self.drafts))
+        opening = VerifyOpening(
+            self.request.request_id,
+            self.prompt_ids,
+            tuple(self.tree.committed),
+            self.sampling,
+            self.request.stop,
+            self._plan.policy,
+        )
+        self.verify = peer.client.verify(peer.name, opening, self.inbox)
+
+    def attach(self, peer: DraftPeer) -> None:
+        """Lets a draft take part from here on; it needs no answer to begin with."""
+        index = len(self._names) + 1
+        if index > MAX_DRAFT_INDEX:
+            return
+        opening = DraftOpening(
+            self.request.request_id,
+            index,
+            self.prompt_ids,
+            tuple(self.tree.committed),
+            self.sampling,
+            plan(self._seen, self.limits, has_drafts=True).draft,
+            self.target.tokenizer_hash,
+            self.target.vocab_size,
+        )
+        stats = next((s for s in self.stats.drafts if s.name == peer.name), None)
+        if stats is None:
+            stats = DraftStats(peer.name)
+            self.stats.drafts.append(stats)
+        stats.lost = False
+        link = peer.client.draft(peer.name, opening, self.inbox)
+        self._names[index] = stats
+        self.drafts[index] = Attached(peer, index, link, stats)
+        self._seen = self._seen.with_round_trip(peer.round_trip_us)
+
+    def detach(self, draft: Attached, problem: str | None) -> None:
+        """Goes on without a draft. `problem` None: it did nothing wrong."""
+        self.drafts.pop(draft.index, None)
+        self._let_go(draft.link)
+        if problem is not None:
+            draft.stats.lost = True
+            self.notices.append(f"draft {draft.stats.name} was lost: {problem}")
+
+    def attached(self, link: AnyLink) -> Attached | None:
+        """The draft behind a link, if it still takes part."""
+        return next((d for d in self.drafts.values() if d.link is link), None)
+
+    def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
+        """Passes a draft's chunk on, unless nothing of it is alive.
+
+        Raises InvalidArgumentError where the chunk breaks the protocol.
+        """
+        growth = self.tree.grow(relayed.chunk)
+        draft.stats.drafted_tokens += len(relayed.chunk.nodes)
+        self._seen = self._seen.with_step(relayed.chunk.step_us)
+        if self.verify is not None and (growth.added or growth.already_committed):
+            self.verify.extend(relayed)
+
+    def reconcile(self, verdict: Verdict) -> Tokens | None:
+        """Commits a verdict everywhere; returns the tokens, or None where they are known already."""
+        known = len(self.tree.committed)
+        if verdict.base + len(verdict.tokens) <= known:
+            return None
+        if verdict.base != known:
+            raise InternalError(
+                f"the verifier's verdict starts at token {verdict.base}, {known} are committed"
+            )
+        self.tree.commit(verdict.tokens)
+        self._seen = self._seen.with_verdict(verdict)
+        self.finish_reason = verdict.finish_reason
+        self._count(verdict)
+        new_plan = plan(self._seen, self.limits, has_drafts=bool(self.drafts))
+        if self.finish_reason is None:
+            self._replan(verdict, new_plan)
+        return Tokens(
+            tuple(
+                EmittedToken(token, self._decoder.push(token), self._author(node_id))
+                for token, node_id in zip(verdict.tokens, verdict.node_ids, strict=True)
+            )
+        )
+
+    def started(self) -> Started:
+        """The first event."""
+        return Started(
+            self.request.request_id,
+            self.sampling.seed or 0,
+            len(self.prompt_ids),
+            tuple(draft.stats.name for draft in self.drafts.values()),
+            tuple(self.notices),
+        )
+
+    def finished(self) -> Finished:
+        """The last event."""
+        if self.finish_reason is None:
+            raise InternalError("the generation has not ended")
+        self.close()
+        self.stats.messages, self.stats.wire_bytes = self._wire
+        self.stats.total_us = self._elapsed_us()
+        return Finished(self.finish_reason, self._decoder.finish(), self.stats, tuple(self.notices))
+
+    def close(self) -> None:
+        """Ends every link; the services free what they held."""
+        for draft in list(self.drafts.values()):
+            self.detach(draft, None)
+        if self.verify is not None:
+            self._let_go(self.verify)
+            self.verify = None
+
+    def _replan(self, verdict: Verdict, new_plan: Plan) -> None:
+        changed = new_plan.draft if new_plan.draft != self._plan.draft else None
+        commit = DraftCommit(verdict.base, verdict.tokens, changed)
+        for draft in self.drafts.values():
+            draft.link.commit(commit)
+        if self.verify is not None and new_plan.policy != self._plan.policy:
+            self.verify.set_policy(new_plan.policy)
+        self._plan = new_plan
+
+    def _count(self, verdict: Verdict) -> None:
+        stats = self.stats
+        if not stats.emitted_tokens:
+            stats.first_token_us = self._elapsed_us()
+        stats.emitted_tokens += len(verdict.tokens)
+        stats.target_passes += 1
+        stats.verified_tokens += verdict.drafted
+        stats.wait_us.append(min(verdict.timing.wait_us, 2**32 - 1))
+        for node_id in verdict.node_ids:
+            if node_id:
+                stats.accepted_tokens += 1
+                author = self._names.get(node_id >> DRAFT_INDEX_SHIFT)
+                if author is not None:
+                    author.accepted_tokens += 1
+
+    def _author(self, node_id: int) -> str:
+        author = self._names.get(node_id >> DRAFT_INDEX_SHIFT) if node_id else None
+        return author.name if author is not None else ""
+
+    def _let_go(self, link: AnyLink) -> None:
+        self._wire[0] += link.messages
+        self._wire[1] += link.wire_bytes
+        link.close()
+
+    def _elapsed_us(self) -> int:
+        return (time.perf_counter_ns() - self._started_ns) // 1000

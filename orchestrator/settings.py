@@ -1,0 +1,100 @@
+"""Settings of the orchestrator; every one is a flag and an environment variable."""
+
+from pydantic import Field, field_validator
+from pydantic_settings import SettingsConfigDict
+
+from orchestrator.planner import Limits
+from outrider.settings import ServerSettings
+
+
+class OrchestratorSettings(ServerSettings):
+    """Which verifier and drafts to use, how far to run ahead, and where the service listens."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="OUTRIDER_", frozen=True, extra="forbid", protected_namespaces=()
+    )
+
+    port: int = Field(7070, ge=0, le=65535, description="Port to listen on; 0: any free one")
+    verify: str = Field("127.0.0.1:7071", description="Address of the verify service")
+    draft: list[str] = Field(
+        ["127.0.0.1:7072"],
+        description="Addresses of draft services, host:port or name=host:port; repeat the flag, "
+        "or separate by commas; 'none' for none",
+    )
+    ray: str = Field(
+        "embedded",
+        description="embedded: start Ray here; local: no Ray, one engine in this process; "
+        "or the address of a Ray cluster",
+    )
+    engines: int = Field(1, ge=1, le=64, description="EngineActor replicas when Ray is used")
+    max_requests: int = Field(64, ge=1, le=65536, description="Requests answered at once")
+    num_speculative_tokens: int = Field(
+        7, ge=1, le=128, description="Longest drafted path that one target pass verifies"
+    )
+    width: int = Field(1, ge=1, le=32, description="Children that a draft proposes at each node")
+    proposal_top_k: int = Field(
+        64, ge=1, le=1024, description="Support of a proposal row (rejection mode)"
+    )
+    adaptive: bool = Field(True, description="Verify fewer drafted tokens where more would not pay")
+    wait_nodes: int | None = Field(
+        None, ge=0, le=4096, description="Candidates to wait for after a miss; unset: planned"
+    )
+    max_wait_ms: float | None = Field(
+        None, ge=0, le=60_000, description="Longest wait for candidates; unset: planned"
+    )
+    verdict_timeout_s: float = Field(
+        120.0, gt=0, le=86400, description="Silence of the verifier that ends a request"
+    )
+    max_resumes: int = Field(
+        3, ge=0, le=100, description="Times a request reopens a broken verify stream"
+    )
+
+    @field_validator("draft", mode="before")
+    @classmethod
+    def _addresses(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = value.split(",")
+        if isinstance(value, list):
+            parts = [part.strip() for item in value for part in str(item).split(",")]
+            return [part for part in parts if part and part != "none"]
+        return value
+
+    @field_validator("draft")
+    @classmethod
+    def _known_addresses(cls, values: list[str]) -> list[str]:
+        for value in values:
+            address_of(value)
+        if len({name_of(value) for value in values}) != len(values):
+            raise ValueError("two drafts have the same name; give name=host:port")
+        return values
+
+    @field_validator("verify")
+    @classmethod
+    def _known_address(cls, value: str) -> str:
+        return address_of(value)
+
+    def limits(self) -> Limits:
+        """What the planner may do by default."""
+        return Limits(
+            num_speculative_tokens=self.num_speculative_tokens,
+            width=self.width,
+            proposal_top_k=self.proposal_top_k,
+            wait_nodes=self.wait_nodes,
+            max_wait_us=None if self.max_wait_ms is None else int(self.max_wait_ms * 1000),
+            adaptive=self.adaptive,
+        )
+
+
+def address_of(value: str) -> str:
+    """host:port of `host:port` or `name=host:port`."""
+    address = value.rpartition("=")[2]
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{value!r} is not an address; give host:port")
+    return address
+
+
+def name_of(value: str) -> str:
+    """The name in `name=host:port`, else the address."""
+    name, separator, address = value.rpartition("=")
+    return name if separator else address

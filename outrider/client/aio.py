@@ -1,0 +1,170 @@
+"""`AsyncClient`: the SDK for programs on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc
+
+from outrider.client.answer import Result, Started, Token
+from outrider.client.base import BaseClient, BaseGeneration, Cancellable
+from outrider.client.channel import CHANNEL_OPTIONS
+from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
+from outrider.errors import RequestCancelledError
+from outrider.types import ModelInfo
+from outrider.v1 import orchestrator_pb2
+from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from outrider.wire.errors import from_rpc_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceAsyncStub
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class AsyncGeneration(BaseGeneration):
+    """One answer while it arrives: an async iterator of tokens.
+
+    Leaving its `async with` block cancels it, and so does cancelling the task that waits for it.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        call: Cancellable,
+        messages: AsyncIterator[orchestrator_pb2.GenerateResponse],
+        timeout_s: float,
+    ) -> None:
+        super().__init__(client, call, timeout_s)
+        self._messages = messages
+
+    async def wait_started(self) -> Started:
+        """What is known before the first token; waits for it."""
+        while (started := self._fold.started) is None:
+            self._fold.raise_if_failed()
+            await self._receive()
+        return started
+
+    async def result(self) -> Result:
+        """The whole answer; waits for its end. Tokens already yielded are part of it."""
+        async for _ in self:
+            pass
+        return self._fold.whole()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Token:
+        while (token := self._fold.pop()) is None:
+            if self._fold.is_over:
+                raise StopAsyncIteration
+            await self._receive()
+        return token
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    async def _receive(self) -> None:
+        try:
+            self._push(await self._messages.__anext__())
+        except StopAsyncIteration:
+            self._fold.end()
+        except grpc.RpcError as error:
+            self._fail(error)
+        except asyncio.CancelledError:
+            # gRPC raises it not only where this task is cancelled, but also for a call that
+            # `cancel` or `close` ended, perhaps from another task: that is an error of the call.
+            is_ours = self._fold.is_cancelled or self._client.is_closed
+            self.cancel()
+            if not is_ours:
+                raise
+
+
+class AsyncClient(BaseClient[AsyncGeneration]):
+    """Talks to an orchestrator from an event loop.
+
+    >>> async with AsyncClient("localhost:7070") as client:  # doctest: +SKIP
+    ...     async with client.generate("The sea is", max_tokens=64, seed=7) as generation:
+    ...         async for token in generation:
+    ...             sys.stdout.write(token.text)
+    ...     (await generation.result()).stats.tokens_per_pass
+
+    Every error it raises is an `outrider.OutriderError`. It belongs to the event loop of its first
+    call.
+    """
+
+    _channel: grpc.aio.Channel | None = None
+
+    async def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
+        """The target model that answers."""
+        request = orchestrator_pb2.OrchestratorServiceGetModelInfoRequest()
+        return target_from_proto(await self._ask(self._stub().GetModelInfo, request, timeout_s))
+
+    async def get_cluster(self, *, timeout_s: float | None = None) -> Cluster:
+        """The verifier and the drafts, and how they are."""
+        request = orchestrator_pb2.GetClusterRequest()
+        return cluster_from_proto(await self._ask(self._stub().GetCluster, request, timeout_s))
+
+    async def close(self) -> None:
+        """Ends running calls and closes the connection."""
+        self.is_closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _stub(self) -> OrchestratorServiceAsyncStub:
+        self._require_open()
+        if self._channel is None:
+            # A channel binds to the running event loop, and there may be none in the constructor.
+            asyncio.get_running_loop()
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self.address, CHANNEL_OPTIONS)
+            else:
+                self._channel = grpc.aio.secure_channel(
+                    self.address, self._credentials, CHANNEL_OPTIONS
+                )
+        return OrchestratorServiceStub(self._channel)
+
+    def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> AsyncGeneration:
+        call = self._stub().Generate(request, timeout=timeout_s, metadata=self._metadata)
+        return AsyncGeneration(self, call, aiter(call), timeout_s)
+
+    async def _ask(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None,
+    ) -> ResponseT:
+        limit_s = self._timeout(timeout_s)
+        try:
+            return await method(request, timeout=limit_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from error
+        except asyncio.CancelledError:
+            if self.is_closed:
+                raise RequestCancelledError("the client was closed during the call") from None
+            raise

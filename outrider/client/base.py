@@ -1,0 +1,184 @@
+"""What the two clients and their two generations share: everything but waiting.
+
+Knows how a request is made and an answer folded; opens no channel and reads no stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import grpc
+
+from outrider.client.answer import Started, Token
+from outrider.client.channel import (
+    DEFAULT_ADDRESS,
+    DEFAULT_TIMEOUT_S,
+    checked_address,
+    checked_metadata,
+    checked_timeout,
+)
+from outrider.client.fold import Fold
+from outrider.client.prompt import Messages, Prompt, messages_request, prompt_request
+from outrider.client.request import DEFAULT_MAX_TOKENS, GenerateOptions, complete_request
+from outrider.client.stats import Stats
+from outrider.errors import InvalidArgumentError
+from outrider.types import AcceptanceMode
+from outrider.v1 import orchestrator_pb2
+from outrider.wire.errors import from_rpc_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+GenerationT_co = TypeVar("GenerationT_co", covariant=True)
+
+
+class BaseClient(Generic[GenerationT_co]):
+    """Requests to an orchestrator. Subclasses say how they are sent."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        metadata: Mapping[str, str] | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self.address = checked_address(address)
+        self.timeout_s = checked_timeout(timeout_s)
+        self._metadata = checked_metadata(metadata)
+        if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
+            raise InvalidArgumentError(
+                f"credentials is a {type(credentials).__name__}; give grpc.ChannelCredentials, "
+                "as from grpc.ssl_channel_credentials(), or None for plain text"
+            )
+        self._credentials = credentials
+        self.is_closed = False
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        mode: AcceptanceMode | str | None = None,
+        stop_token_ids: Iterable[int] = (),
+        ignore_eos: bool = False,
+        max_drafts: int | None = None,
+        num_speculative_tokens: int | None = None,
+        width: int | None = None,
+        model: str = "",
+        timeout_s: float | None = None,
+    ) -> GenerationT_co:
+        """Starts an answer to `prompt`: text, token ids, or messages with `role` and `content`.
+
+        None leaves a value to the server. `max_drafts`, `num_speculative_tokens` and `width` change
+        the speed, never the law of the text; `max_drafts=0` turns drafting off. The whole answer
+        has to arrive within `timeout_s`, by default the client's.
+        """
+        return self._send(
+            complete_request(
+                prompt_request(prompt),
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                seed=seed,
+                mode=mode,
+                stop_token_ids=stop_token_ids,
+                ignore_eos=ignore_eos,
+                max_drafts=max_drafts,
+                num_speculative_tokens=num_speculative_tokens,
+                width=width,
+                model=model,
+            ),
+            self._timeout(timeout_s),
+        )
+
+    def chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationT_co:
+        """Starts the next turn of a conversation; `options` are those of `generate`."""
+        messages_request(messages)
+        return self.generate(messages, **options)
+
+    def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> GenerationT_co:
+        raise NotImplementedError
+
+    def _timeout(self, timeout_s: float | None) -> float:
+        return self.timeout_s if timeout_s is None else checked_timeout(timeout_s)
+
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise InvalidArgumentError("this client is closed; make a new one")
+
+
+class Cancellable(Protocol):
+    """What a running call of either kind is to `BaseGeneration`."""
+
+    def cancel(self) -> bool:
+        """Ends the call, on the server too."""
+
+
+class BaseGeneration:
+    """One answer while it arrives. Subclasses say how its messages are waited for."""
+
+    def __init__(self, client: BaseClient[object], call: Cancellable, timeout_s: float) -> None:
+        # Held because a channel that is dropped takes its calls with it.
+        self._client = client
+        self._call = call
+        self._timeout_s = timeout_s
+        self._fold = Fold()
+
+    @property
+    def started(self) -> Started | None:
+        """Request id, seed, drafts and notices, once the first message has arrived."""
+        return self._fold.started
+
+    @property
+    def text(self) -> str:
+        """The text of the tokens yielded so far; after the last one the whole text.
+
+        The whole text can end with one character more than the tokens have: U+FFFD, where
+        the answer stopped inside a character.
+        """
+        return self._fold.text
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens yielded so far."""
+        return self._fold.tokens
+
+    @property
+    def stats(self) -> Stats | None:
+        """Counts and times, once the answer is complete."""
+        return self._fold.result.stats if self._fold.result else None
+
+    def cancel(self) -> None:
+        """Gives the answer up, here and on the server. Without effect on a complete one."""
+        self._fold.cancel()
+        self._call.cancel()
+
+    def _fail(self, rpc_error: grpc.RpcError) -> None:
+        error = from_rpc_error(
+            rpc_error,
+            address=self._client.address,
+            timeout_s=self._timeout_s,
+            has_answered=self._fold.started is not None,
+        )
+        error.__cause__ = rpc_error
+        self._fold.fail(error)
+
+    def _push(self, message: orchestrator_pb2.GenerateResponse) -> None:
+        self._fold.push(message)
+        if self._fold.is_over:
+            self._call.cancel()
+
+    def __del__(self) -> None:
+        # Nobody is left to read the answer. The event loop of the call may be gone as well.
+        with suppress(AttributeError, RuntimeError):
+            self._call.cancel()

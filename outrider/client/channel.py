@@ -1,0 +1,60 @@
+"""What both clients tell gRPC about a connection, and the checks of a client's own arguments."""
+
+import re
+from collections.abc import Mapping
+
+from outrider.errors import InvalidArgumentError
+
+DEFAULT_ADDRESS = "localhost:7070"
+DEFAULT_TIMEOUT_S = 600.0
+MAX_TIMEOUT_S = 7 * 24 * 3600.0
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+# A machine that vanished sends no reset: only an unanswered ping tells. Servers hang up on peers
+# that ping too often; once a minute, while a call is open, is within what gRPC puts up with.
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+_METADATA_KEY = re.compile(r"(?!grpc-)[a-z0-9_.-]+(?<!-bin)")
+
+
+def checked_address(address: object) -> str:
+    """`address`, if it can be one."""
+    if not isinstance(address, str) or not address.strip():
+        raise InvalidArgumentError(
+            f"address is {address!r}; give host:port, as '{DEFAULT_ADDRESS}'"
+        )
+    return address.strip()
+
+
+def checked_timeout(timeout_s: float) -> float:
+    """`timeout_s`, if a call can have it as its deadline."""
+    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+    if is_number and 0 < timeout_s <= MAX_TIMEOUT_S:
+        return float(timeout_s)
+    raise InvalidArgumentError(
+        f"timeout_s is {timeout_s!r}; give seconds above 0 and up to {MAX_TIMEOUT_S:.0f} (a week)"
+    )
+
+
+def checked_metadata(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    """`metadata` as gRPC takes it, if it can be sent."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidArgumentError(
+            f"metadata is a {type(metadata).__name__}; give a mapping of str to str"
+        )
+    pairs = tuple((metadata or {}).items())
+    for key, value in pairs:
+        if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
+            raise InvalidArgumentError(
+                f"metadata key is {key!r}; give lower-case letters, digits, '_', '-' or '.', "
+                "without the prefix 'grpc-' or the suffix '-bin'"
+            )
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            # The value may be a secret, so it is not repeated.
+            raise InvalidArgumentError(f"the value of metadata {key!r} is not printable ASCII text")
+    return pairs

@@ -1,0 +1,151 @@
+"""The messages of one answer folded into tokens, text and result: a state machine without I/O.
+
+Feed it what happens (`push`, `end`, `fail`, `cancel`), take tokens out (`pop`); both clients do.
+"""
+
+from collections import deque
+
+from outrider.client.answer import Result, Started, Token
+from outrider.client.stats import stats_from_proto
+from outrider.errors import (
+    DeadlineError,
+    OutriderError,
+    ProtocolMismatchError,
+    RequestCancelledError,
+    UnavailableError,
+)
+from outrider.types import FinishReason
+from outrider.v1 import common_pb2, orchestrator_pb2
+
+_FINISH_REASONS = {
+    common_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+
+
+class Fold:
+    """The state of one answer while it arrives."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.result: Result | None = None
+        """The whole answer, once its last message has arrived."""
+        self.is_over = False
+        """Whether nothing more will arrive."""
+        self.is_cancelled = False
+        """Whether this side gave up before the end."""
+        self._taken: list[Token] = []
+        self._waiting: deque[Token] = deque()
+        self._error: OutriderError | None = None
+
+    @property
+    def text(self) -> str:
+        """Text of the tokens taken; once all are, the whole text."""
+        if self.result is not None and not self._waiting:
+            return self.result.text
+        return "".join(token.text for token in self._taken)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens taken so far."""
+        return tuple(self._taken)
+
+    def push(self, message: orchestrator_pb2.GenerateResponse) -> None:
+        """Takes in the next message."""
+        kind = message.WhichOneof("kind")
+        if kind is None or self.is_over:
+            # Either a kind that a newer server added, which an older client can do without,
+            # or a message that was on its way when this side gave up.
+            return
+        if (kind == "started") is (self.started is not None) or self.result is not None:
+            self.fail(ProtocolMismatchError(f"the answer has '{kind}' in a wrong place"))
+        elif kind == "started":
+            self._start(message.started)
+        elif kind == "tokens":
+            self._waiting.extend(
+                Token(token.id, token.text, token.draft) for token in message.tokens.tokens
+            )
+        else:
+            self._finish(message.finished)
+
+    def pop(self) -> Token | None:
+        """The next token in order; None where more has to arrive first, or nothing will."""
+        if not self._waiting:
+            self.raise_if_failed()
+            return None
+        token = self._waiting.popleft()
+        self._taken.append(token)
+        return token
+
+    def raise_if_failed(self) -> None:
+        """Raises what ended the answer early, every time."""
+        if self._error is not None:
+            raise self._error
+
+    def whole(self) -> Result:
+        """The result; raises what ended the answer early."""
+        self.raise_if_failed()
+        if self.result is None:
+            raise UnavailableError("the answer is not complete yet; take its tokens first")
+        return self.result
+
+    def end(self) -> None:
+        """The peer closed the stream as if all were well."""
+        if self.result is None:
+            self.fail(UnavailableError("the answer stopped without its last message"))
+        self.is_over = True
+
+    def fail(self, error: OutriderError) -> None:
+        """The stream broke: `pop` raises `error` after the tokens that had arrived.
+
+        After the last message nothing is missing, so nothing is raised.
+        """
+        self.is_over = True
+        if self.result is None and self._error is None:
+            self._error = self._explained(error)
+
+    def cancel(self) -> None:
+        """This side gives up; tokens not taken are dropped. Without effect after the end."""
+        if self.is_over or self.result is not None:
+            return
+        self.is_cancelled = True
+        self._waiting.clear()
+        self.fail(RequestCancelledError("the request was cancelled by this client"))
+
+    def _start(self, message: orchestrator_pb2.GenerateStarted) -> None:
+        self.started = Started(
+            request_id=message.request_id,
+            seed=message.seed,
+            prompt_tokens=message.prompt_tokens,
+            drafts=tuple(message.drafts),
+            notices=tuple(message.notices),
+        )
+
+    def _finish(self, message: orchestrator_pb2.GenerateFinished) -> None:
+        reason = _FINISH_REASONS.get(message.finish_reason)
+        if reason is None or self.started is None:
+            wrong = f"finish_reason is {message.finish_reason}, which this client does not know"
+            self.fail(ProtocolMismatchError(wrong))
+            return
+        tokens = (*self._taken, *self._waiting)
+        self.result = Result(
+            text="".join(token.text for token in tokens) + message.text,
+            tokens=tokens,
+            finish_reason=reason,
+            stats=stats_from_proto(message.stats),
+            notices=(*self.started.notices, *message.notices),
+            seed=self.started.seed,
+            request_id=self.started.request_id,
+        )
+
+    def _explained(self, error: OutriderError) -> OutriderError:
+        """`error` with what only this side knows: the request id and how far the answer got."""
+        if self.started is None:
+            return error
+        error.request_id = error.request_id or self.started.request_id
+        if isinstance(error, (DeadlineError, UnavailableError, RequestCancelledError)):
+            count = len(self._taken) + len(self._waiting)
+            arrived = "1 token had" if count == 1 else f"{count or 'no'} tokens had"
+            error.message += f"; {arrived} arrived" + (", see .text" if count else "")
+            error.args = (error.message,)
+        return error

@@ -1,0 +1,75 @@
+"""Counts and times of one answer, and the figures derived from them. Knows no gRPC calls."""
+
+from dataclasses import dataclass
+
+from outrider.v1 import orchestrator_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStats:
+    """What one draft contributed."""
+
+    name: str
+    drafted_tokens: int
+    accepted_tokens: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts and times of one answer, named as in `GenerateStats` of the protocol."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    emitted_tokens: int
+    target_passes: int
+    verified_tokens: int
+    accepted_tokens: int
+    drafts: tuple[DraftStats, ...]
+    first_token_us: int
+    total_us: int
+    messages: int
+    wire_bytes: int
+    resumes: int
+    wait_us: tuple[int, ...]
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Emitted tokens per target pass, the target's own token counted; 0 without a pass."""
+        return self.emitted_tokens / self.target_passes if self.target_passes else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted nodes per node that the target verified; 0 where none was verified.
+
+        Of siblings in a tree at most one can be accepted, so wide trees have a low rate by
+        construction. Nodes that arrived too late to be verified are not counted.
+        """
+        return self.accepted_tokens / self.verified_tokens if self.verified_tokens else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Emitted tokens per second of the whole request, prefill included; 0 if no time passed."""
+        return self.emitted_tokens * 1_000_000 / self.total_us if self.total_us else 0.0
+
+
+def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
+    """`message` as a `Stats`."""
+    return Stats(
+        prompt_tokens=message.prompt_tokens,
+        cached_tokens=message.cached_tokens,
+        emitted_tokens=message.emitted_tokens,
+        target_passes=message.target_passes,
+        verified_tokens=message.verified_tokens,
+        accepted_tokens=message.accepted_tokens,
+        drafts=tuple(
+            DraftStats(draft.name, draft.drafted_tokens, draft.accepted_tokens, draft.lost)
+            for draft in message.drafts
+        ),
+        first_token_us=message.first_token_us,
+        total_us=message.total_us,
+        messages=message.messages,
+        wire_bytes=message.wire_bytes,
+        resumes=message.resumes,
+        wait_us=tuple(message.wait_us),
+    )

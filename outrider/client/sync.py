@@ -1,0 +1,152 @@
+"""`Client`: the SDK for programs that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc
+
+from outrider.client.answer import Result, Started, Token
+from outrider.client.base import BaseClient, BaseGeneration, Cancellable
+from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
+from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
+from outrider.types import ModelInfo
+from outrider.v1 import orchestrator_pb2
+from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from outrider.wire.errors import from_rpc_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class Generation(BaseGeneration):
+    """One answer while it arrives: an iterator of tokens. Leaving its `with` block cancels it."""
+
+    def __init__(
+        self,
+        client: Client,
+        call: Cancellable,
+        messages: Iterator[orchestrator_pb2.GenerateResponse],
+        timeout_s: float,
+    ) -> None:
+        super().__init__(client, call, timeout_s)
+        self._messages = messages
+
+    def wait_started(self) -> Started:
+        """What is known before the first token; waits for it."""
+        while (started := self._fold.started) is None:
+            self._fold.raise_if_failed()
+            self._receive()
+        return started
+
+    def result(self) -> Result:
+        """The whole answer; waits for its end. Tokens already yielded are part of it."""
+        for _ in self:
+            pass
+        return self._fold.whole()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Token:
+        while (token := self._fold.pop()) is None:
+            if self._fold.is_over:
+                raise StopIteration
+            self._receive()
+        return token
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def _receive(self) -> None:
+        try:
+            self._push(next(self._messages))
+        except StopIteration:
+            self._fold.end()
+        except grpc.RpcError as error:
+            self._fail(error)
+
+
+class Client(BaseClient[Generation]):
+    """Talks to an orchestrator.
+
+    >>> with Client("localhost:7070") as client:  # doctest: +SKIP
+    ...     with client.generate("The sea is", max_tokens=64, seed=7) as generation:
+    ...         for token in generation:
+    ...             sys.stdout.write(token.text)
+    ...     generation.result().stats.tokens_per_pass
+
+    Every error it raises is an `outrider.OutriderError`. It may be shared by threads.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        metadata: Mapping[str, str] | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        super().__init__(address, timeout_s=timeout_s, metadata=metadata, credentials=credentials)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(self.address, credentials, CHANNEL_OPTIONS)
+        self._stub = OrchestratorServiceStub(self._channel)
+
+    def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
+        """The target model that answers."""
+        request = orchestrator_pb2.OrchestratorServiceGetModelInfoRequest()
+        return target_from_proto(self._ask(self._stub.GetModelInfo, request, timeout_s))
+
+    def get_cluster(self, *, timeout_s: float | None = None) -> Cluster:
+        """The verifier and the drafts, and how they are."""
+        request = orchestrator_pb2.GetClusterRequest()
+        return cluster_from_proto(self._ask(self._stub.GetCluster, request, timeout_s))
+
+    def close(self) -> None:
+        """Ends running calls and closes the connection."""
+        self.is_closed = True
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> Generation:
+        self._require_open()
+        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata)
+        return Generation(self, call, iter(call), timeout_s)
+
+    def _ask(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None,
+    ) -> ResponseT:
+        self._require_open()
+        limit_s = self._timeout(timeout_s)
+        try:
+            return method(request, timeout=limit_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from error

@@ -1,0 +1,72 @@
+"""A draft service as its caller sees it: dataclasses in, dataclasses out."""
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc
+
+from outrider.errors import InvalidArgumentError
+from outrider.types import Chunk, DraftCommit, DraftOpening, ModelInfo
+from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc
+from outrider.wire.convert import chunk_from, commit_to, draft_opening_to, info_from
+from outrider.wire.errors import from_rpc_error
+from outrider.wire.links import Arrival, Link
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The service holds the session; `cached_tokens` of the prompt needed no computation."""
+
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedChunk:
+    """A draft's chunk, checked, and the message it came in, which travels on as it is."""
+
+    chunk: Chunk
+    message: common_pb2.DraftChunk
+
+
+class DraftStream(Link[draft_pb2.DraftRequest]):
+    """One session at a draft. Arrivals: Opened, then RelayedChunk."""
+
+    def commit(self, commit: DraftCommit) -> None:
+        """Tells the draft what was emitted, and its plan from now on."""
+        self.send(draft_pb2.DraftRequest(commit=commit_to(commit)))
+
+
+class DraftClient:
+    """Calls one draft service."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
+        self._stub = draft_pb2_grpc.DraftServiceStub(channel)
+        self._address = address
+
+    async def model_info(self, timeout_s: float) -> ModelInfo:
+        """The draft model's facts; raises a domain error where it does not answer or fit."""
+        try:
+            response = await self._stub.GetModelInfo(
+                draft_pb2.DraftServiceGetModelInfoRequest(), timeout=timeout_s
+            )
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
+        return info_from(response.model)
+
+    def draft(
+        self, name: str, opening: DraftOpening, inbox: "asyncio.Queue[Arrival]"
+    ) -> DraftStream:
+        """Opens a session; what comes back goes into `inbox`."""
+
+        def decode(response: draft_pb2.DraftResponse) -> object:
+            kind = response.WhichOneof("kind")
+            if kind == "opened":
+                return Opened(response.opened.cached_tokens)
+            if kind == "chunk":
+                chunk = chunk_from(response.chunk, opening.vocab_size, opening.draft_index)
+                return RelayedChunk(chunk, response.chunk)
+            raise InvalidArgumentError(f"draft {name} sent a message of an unknown kind")
+
+        stream = DraftStream(name, self._stub.Draft, decode, inbox)
+        stream.send(draft_pb2.DraftRequest(open=draft_opening_to(opening)))
+        return stream

@@ -1,0 +1,102 @@
+"""A bidirectional stream to a service as two queues: sending never blocks, arrivals share one inbox.
+
+Knows gRPC streams; what they carry is up to `encode`d requests and a `decode` function.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+
+from outrider.errors import OutriderError, UnavailableError
+from outrider.wire.errors import from_rpc_error
+
+MAX_UNSENT = 1024
+
+
+class Message(Protocol):
+    """A protobuf message, as far as a link cares."""
+
+    def ByteSize(self) -> int:  # noqa: N802 - protobuf's name
+        """Bytes on the wire."""
+        ...
+
+
+Request = TypeVar("Request", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a link received, decoded, or the error that ended it."""
+
+    link: "Link[Any]"
+    message: object = None
+    error: OutriderError | None = None
+
+
+class Link(Generic[Request]):
+    """One stream. A peer that does not read, breaks the protocol or is gone ends the link with an
+    error in the inbox; nothing follows it."""
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[AsyncIterator[Request]], Any],
+        decode: Callable[[Any], object],
+        inbox: "asyncio.Queue[Arrival]",
+    ) -> None:
+        self.name = name
+        self.messages = 0
+        self.wire_bytes = 0
+        self._inbox = inbox
+        self._decode = decode
+        self._outbox: asyncio.Queue[Request] = asyncio.Queue(MAX_UNSENT)
+        self._is_over = False
+        self._call = start(self._requests())
+        self._reader = asyncio.create_task(self._read())
+
+    def close(self) -> None:
+        """Cancels the stream; nothing arrives from it any more."""
+        self._is_over = True
+        self._reader.cancel()
+        self._call.cancel()
+
+    def send(self, request: Request) -> None:
+        """Queues a request; a peer that lets too many pile up counts as lost."""
+        if self._is_over:
+            return
+        self._count(request)
+        try:
+            self._outbox.put_nowait(request)
+        except asyncio.QueueFull:
+            self.close()
+            error = UnavailableError(f"{self.name} stopped reading; {MAX_UNSENT} messages wait")
+            self._reader = asyncio.create_task(self._inbox.put(Arrival(self, error=error)))
+
+    async def _requests(self) -> AsyncIterator[Request]:
+        while True:
+            yield await self._outbox.get()
+
+    async def _read(self) -> None:
+        error: OutriderError = UnavailableError(f"{self.name} ended the stream")
+        try:
+            async for response in self._call:
+                self._count(response)
+                await self._inbox.put(Arrival(self, self._decode(response)))
+        except grpc.RpcError as rpc_error:
+            error = from_rpc_error(rpc_error)
+        except OutriderError as broken_protocol:
+            error = broken_protocol
+        except asyncio.CancelledError:
+            # Our own close; otherwise a channel that was closed below us.
+            if self._is_over:
+                raise
+        self._is_over = True
+        self._call.cancel()
+        await self._inbox.put(Arrival(self, error=error))
+
+    def _count(self, message: Message) -> None:
+        self.messages += 1
+        self.wire_bytes += message.ByteSize()

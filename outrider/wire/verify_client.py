@@ -1,0 +1,90 @@
+"""The verify service as its caller sees it: dataclasses in, dataclasses out."""
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+
+from outrider.errors import InvalidArgumentError
+from outrider.types import ModelInfo, ReadinessPolicy, VerifyOpening
+from outrider.v1 import common_pb2, verify_pb2, verify_pb2_grpc
+from outrider.vocabulary import Vocabulary
+from outrider.wire.convert import info_from, policy_to, verdict_from, verify_opening_to
+from outrider.wire.draft_client import Opened, RelayedChunk
+from outrider.wire.errors import from_rpc_error
+from outrider.wire.links import Arrival, Link
+
+TEXT_TIMEOUT_S = 60.0
+
+
+class VerifyStream(Link[verify_pb2.VerifyRequest]):
+    """One session at the verifier. Arrivals: Opened, then Verdict."""
+
+    def extend(self, relayed: RelayedChunk) -> None:
+        """Passes a draft's chunk on, without encoding it anew."""
+        self.send(verify_pb2.VerifyRequest(extend=relayed.message))
+
+    def set_policy(self, policy: ReadinessPolicy) -> None:
+        """From now on the session is ready by this policy."""
+        self.send(verify_pb2.VerifyRequest(policy=policy_to(policy)))
+
+
+class VerifyClient:
+    """Calls the verify service."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
+        self._stub = verify_pb2_grpc.VerifyServiceStub(channel)
+        self._address = address
+
+    async def model_info(self, timeout_s: float) -> ModelInfo:
+        """The target's facts; raises a domain error where it does not answer or fit."""
+        try:
+            response = await self._stub.GetModelInfo(
+                verify_pb2.VerifyServiceGetModelInfoRequest(), timeout=timeout_s
+            )
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
+        return info_from(response.model)
+
+    async def vocabulary(self) -> Vocabulary:
+        """The bytes of every token."""
+        pieces: list[bytes] = []
+        control: list[bool] = []
+        request = verify_pb2.GetVocabularyRequest()
+        try:
+            async for part in self._stub.GetVocabulary(request, timeout=TEXT_TIMEOUT_S):
+                pieces += part.pieces
+                control += part.control
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address) from error
+        return Vocabulary(tuple(pieces), tuple(control))
+
+    async def tokenize(self, prompt: "str | Sequence[tuple[str, str]]") -> tuple[int, ...]:
+        """Token ids of raw text, or of (role, content) messages under the chat template."""
+        if isinstance(prompt, str):
+            request = verify_pb2.TokenizeRequest(text=prompt)
+        else:
+            messages = [common_pb2.ChatMessage(role=r, content=c) for r, c in prompt]
+            request = verify_pb2.TokenizeRequest(chat=common_pb2.Chat(messages=messages))
+        try:
+            response = await self._stub.Tokenize(request, timeout=TEXT_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address) from error
+        return tuple(response.ids)
+
+    def verify(
+        self, name: str, opening: VerifyOpening, inbox: "asyncio.Queue[Arrival]"
+    ) -> VerifyStream:
+        """Opens or resumes a session; what comes back goes into `inbox`."""
+
+        def decode(response: verify_pb2.VerifyResponse) -> object:
+            kind = response.WhichOneof("kind")
+            if kind == "opened":
+                return Opened(response.opened.cached_tokens)
+            if kind == "verdict":
+                return verdict_from(response.verdict)
+            raise InvalidArgumentError("the verifier sent a message of an unknown kind")
+
+        stream = VerifyStream(name, self._stub.Verify, decode, inbox)
+        stream.send(verify_pb2.VerifyRequest(open=verify_opening_to(opening)))
+        return stream

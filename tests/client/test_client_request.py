@@ -1,0 +1,198 @@
+"""What the clients send, and what they refuse before anything is sent."""
+
+import grpc
+import pytest
+from scripted_orchestrator import WHOLE_ANSWER, ScriptedOrchestrator
+
+from outrider import AsyncClient, Client, InvalidArgumentError
+from outrider.types import AcceptanceMode
+from outrider.v1 import common_pb2, orchestrator_pb2
+from outrider.v1.orchestrator_pb2_grpc import add_OrchestratorServiceServicer_to_server
+
+CONVERSATION = [{"role": "system", "content": ""}, {"role": "user", "content": "hi"}]
+
+
+class Index:
+    """An integer of another library."""
+
+    def __index__(self):
+        return 5
+
+
+async def test_every_argument_reaches_the_server(orchestrator):
+    async with AsyncClient(orchestrator.address, metadata={"x-user": "ann"}) as client:
+        await client.generate(
+            "The sea",
+            max_tokens=9,
+            temperature=0,
+            top_k=40,
+            top_p=0.9,
+            min_p=0.05,
+            seed=2**64 - 1,
+            mode="match",
+            stop_token_ids=(2, Index()),
+            ignore_eos=True,
+            max_drafts=0,
+            num_speculative_tokens=4,
+            width=2,
+            model="sea",
+        ).result()
+
+    assert orchestrator.servicer.requests == [
+        orchestrator_pb2.GenerateRequest(
+            text="The sea",
+            sampling=common_pb2.SamplingParams(
+                temperature=0.0,
+                top_k=40,
+                top_p=0.9,
+                min_p=0.05,
+                seed=2**64 - 1,
+                mode=common_pb2.ACCEPTANCE_MODE_MATCH,
+            ),
+            stop=common_pb2.StopConditions(max_tokens=9, stop_token_ids=[2, 5], ignore_eos=True),
+            model="sea",
+            draft=orchestrator_pb2.DraftOptions(max_drafts=0, num_speculative_tokens=4, width=2),
+        )
+    ]
+    assert orchestrator.servicer.metadata[0]["x-user"] == "ann"
+
+
+async def test_what_is_not_given_is_left_to_the_server(orchestrator):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate("hi").result()
+    (request,) = orchestrator.servicer.requests
+    assert request.stop.max_tokens == 256
+    assert not request.sampling.ListFields()
+    assert not request.draft.ListFields()
+
+
+async def test_ids_and_messages_are_told_apart_from_text(orchestrator):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate([1, Index(), 3]).result()
+        await client.generate(CONVERSATION).result()
+        chat = client.chat(CONVERSATION, max_tokens=5, mode=AcceptanceMode.REJECTION)
+        await chat.result()
+    ids, generated, chatted = orchestrator.servicer.requests
+    assert list(ids.token_ids.ids) == [1, 5, 3]
+    assert generated.chat == chatted.chat
+    assert [(item.role, item.content) for item in chatted.chat.messages] == [
+        ("system", ""),
+        ("user", "hi"),
+    ]
+    assert chatted.stop.max_tokens == 5
+    assert chatted.sampling.mode == common_pb2.ACCEPTANCE_MODE_REJECTION
+
+
+async def test_credentials_secure_the_channel():
+    servicer = ScriptedOrchestrator()
+    servicer.script = WHOLE_ANSWER
+    server = grpc.aio.server()
+    add_OrchestratorServiceServicer_to_server(servicer, server)
+    port = server.add_secure_port("127.0.0.1:0", grpc.local_server_credentials())
+    await server.start()
+    credentials = grpc.local_channel_credentials()
+    async with AsyncClient(f"127.0.0.1:{port}", credentials=credentials) as client:
+        assert (await client.generate("hi").result()).text == "The sea."
+    await server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": []}, "the prompt is empty"),
+        ({"prompt": None}, "prompt is a NoneType; give a str"),
+        ({"prompt": b"hi"}, "prompt is a bytes"),
+        ({"prompt": 5}, "prompt is a int"),
+        ({"prompt": "\ud800"}, "lone surrogate at character 0"),
+        ({"prompt": [1, -2]}, r"prompt\[1\] is -2; give a whole number from 0"),
+        ({"prompt": [1, True]}, r"prompt\[1\] is True"),
+        ({"prompt": [1, 2.0]}, r"prompt\[1\] is 2.0"),
+        ({"prompt": [1, {"role": "user"}]}, r"prompt\[1\]"),
+        ({"prompt": [2**32]}, r"prompt\[0\] is 4294967296"),
+        (
+            {"prompt": [{"role": "user"}]},
+            r"messages\[0\] has \['role'\]; give 'role' and 'content'",
+        ),
+        ({"prompt": [{"role": "user", "content": "a", "name": "b"}]}, "nothing else"),
+        ({"prompt": [{"role": "tool", "content": "a"}]}, "role 'tool'; give one of system, user"),
+        ({"prompt": [{"role": "user", "content": 5}]}, r"the content of messages\[0\] is a int"),
+        ({"prompt": [*CONVERSATION, "x"]}, r"messages\[2\] is a str"),
+        ({"prompt": "a" * (16 * 1024 * 1024 + 1)}, "give a shorter prompt"),
+        ({"max_tokens": 0}, "max_tokens is 0; give a whole number from 1"),
+        ({"max_tokens": None}, "max_tokens is None"),
+        ({"max_tokens": True}, "max_tokens is True"),
+        ({"temperature": -1}, "temperature is -1.0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": 10**400}, "temperature is 1000"),
+        ({"temperature": "hot"}, "temperature is 'hot'; give a number"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"top_k": 1.5}, "top_k is 1.5"),
+        ({"top_p": 0}, "top_p is 0.0"),
+        ({"top_p": 1.1}, "top_p is 1.1"),
+        ({"min_p": 1}, "min_p is 1.0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"mode": "fast"}, "mode is 'fast'; give one of coupled, rejection, match"),
+        ({"mode": ["match"]}, "mode is"),
+        ({"stop_token_ids": 5}, "stop_token_ids is a int"),
+        ({"stop_token_ids": "ab"}, "stop_token_ids is a str"),
+        ({"stop_token_ids": [-1]}, r"stop_token_ids\[0\] is -1"),
+        ({"ignore_eos": 1}, "ignore_eos is 1; give True or False"),
+        ({"max_drafts": -1}, "max_drafts is -1"),
+        ({"num_speculative_tokens": "4"}, "num_speculative_tokens is '4'"),
+        ({"width": 0}, "width is 0; give a whole number from 1"),
+        ({"model": None}, "model is a NoneType"),
+        ({"timeout_s": 0}, "timeout_s is 0; give seconds above 0"),
+        ({"timeout_s": -1.0}, "timeout_s is -1.0"),
+        ({"timeout_s": float("inf")}, "timeout_s is inf"),
+        ({"timeout_s": float("nan")}, "timeout_s is nan"),
+        ({"timeout_s": True}, "timeout_s is True"),
+        ({"timeout_s": "1"}, "timeout_s is '1'"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_any_call(arguments, words):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidArgumentError, match=words):
+        client.generate(**({"prompt": "hi"} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"address": ""}, "address is ''; give host:port"),
+        ({"address": 7070}, "address is 7070"),
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"timeout_s": None}, "timeout_s is None"),
+        ({"metadata": [("a", "b")]}, "metadata is a list"),
+        ({"metadata": {"X": "b"}}, "metadata key is 'X'"),
+        ({"metadata": {"grpc-x": "b"}}, "metadata key is 'grpc-x'"),
+        ({"metadata": {"x-bin": "b"}}, "metadata key is 'x-bin'"),
+        ({"metadata": {"x": "é"}}, "the value of metadata 'x'"),
+        ({"credentials": "cert"}, "credentials is a str"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_refuses_wrong_arguments_of_its_own(kind, arguments, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        kind(**arguments)
+
+
+@pytest.mark.parametrize("messages", ["hi", [], None])
+def test_chat_wants_messages(messages):
+    with Client() as client, pytest.raises(InvalidArgumentError, match="message"):
+        client.chat(messages)
+
+
+async def test_a_closed_client_says_so():
+    client = Client()
+    client.close()
+    with pytest.raises(InvalidArgumentError, match="closed"):
+        client.generate("hi")
+    with pytest.raises(InvalidArgumentError, match="closed"):
+        client.get_model_info()
+    async_client = AsyncClient()
+    await async_client.close()
+    with pytest.raises(InvalidArgumentError, match="closed"):
+        async_client.generate("hi")
+    with pytest.raises(InvalidArgumentError, match="closed"):
+        await async_client.get_cluster()
