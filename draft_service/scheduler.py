@@ -32,7 +32,9 @@ Pass = list[tuple[DraftSession, Task]]
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """A session with its inbox of commits and outbox of chunks; both are bounded by the plan's depth."""
+    """A session with its inbox of commits and outbox of chunks; both are bounded by the plan's
+    depth.
+    """
 
     session: DraftSession
     heard_at: float
@@ -134,7 +136,9 @@ class Scheduler:
             self.drafter.commit(session, commit)
 
     def _share(self) -> tuple[list[Seat], Pass]:
-        """Drafting first, shallow leaves before deep ones; prompts share what is left of the budget."""
+        """Drafting first, shallow leaves before deep ones; prompts share what is left of the
+        budget.
+        """
         budget = self._settings.max_pass_tokens
         seats: list[Seat] = []
         tasks: Pass = []

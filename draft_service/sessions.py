@@ -28,7 +28,8 @@ TIP_NODE = 0
 class Task:
     """What the next pass runs for a session: committed tokens without KV, or one drafted node.
 
-    `parent` is the model's number of the node's parent; `wants_row` is False for a chunk of a prompt.
+    `parent` is the model's number of the node's parent; `wants_row` is False for a chunk of a
+    prompt.
     """
 
     tokens: tuple[int, ...]
@@ -40,8 +41,9 @@ class Task:
 class DraftSession:
     """A chain that runs ahead, with LISTED alternatives beside it.
 
-    `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing is
-    to be done before the next commit. `numbers` maps node ids to the model's numbers of fed nodes.
+    `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing
+    is to be done before the next commit. `numbers` maps node ids to the model's numbers of fed
+    nodes.
     """
 
     opening: DraftOpening
@@ -145,7 +147,9 @@ class DraftSession:
         return path, list(self.numbers.values())
 
     def _pending(self) -> tuple[int, ...]:
-        """Committed tokens without KV; the tip's own token is always among them when the leaf is the tip."""
+        """Committed tokens without KV; the tip's own token is always among them when the leaf is
+        the tip.
+        """
         tokens = (*self.opening.prompt_ids, *self.tree.committed)
         return tokens[len(self.sequence.tokens) :]
 

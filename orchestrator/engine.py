@@ -167,7 +167,7 @@ class Engine:
             ) from None
 
     async def _resume(self, session: Session, error: OutriderError) -> None:
-        """Reopens a broken verify stream from the committed ids; the drafts start from there too."""
+        """Reopens a broken verify stream from the committed ids; the drafts start there too."""
         stats = session.stats
         if not isinstance(error, UnavailableError) or stats.resumes >= self._settings.max_resumes:
             raise error

@@ -1,4 +1,4 @@
-"""Where engines run. The servicer knows this protocol only; `orchestrator.cluster` has the Ray one."""
+"""Where engines run. The servicer knows this protocol only; the Ray one is in the cluster room."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol

@@ -111,7 +111,9 @@ class Plan:
 
 
 def expected_tokens(acceptance: float, nodes: int) -> float:
-    """Tokens of a pass over a chain of `nodes`: (1 - a^(n+1)) / (1 - a) (Leviathan et al. 2023, eq. 1)."""
+    """Tokens of a pass over a chain of `nodes`: (1 - a^(n+1)) / (1 - a) (Leviathan et al. 2023, eq.
+    1).
+    """
     return (1 - acceptance ** (nodes + 1)) / (1 - acceptance)
 
 

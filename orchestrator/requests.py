@@ -46,7 +46,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """`text` is what became complete with the token; `draft` names who wrote it (empty: the target)."""
+    """`text` is what became complete with the token; `draft` names who wrote it (empty: the
+    target).
+    """
 
     id: int
     text: str

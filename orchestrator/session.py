@@ -146,7 +146,7 @@ class Session:
             self.verify.extend(relayed)
 
     def reconcile(self, verdict: Verdict) -> Tokens | None:
-        """Commits a verdict everywhere; returns the tokens, or None where they are known already."""
+        """Commits a verdict everywhere; returns the tokens, None where they are known already."""
         known = len(self.tree.committed)
         if verdict.base + len(verdict.tokens) <= known:
             return None

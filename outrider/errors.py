@@ -1,4 +1,6 @@
-"""The domain errors of Outrider. They know no gRPC; `outrider.wire.errors` maps them to status codes and back."""
+"""The domain errors of Outrider. They know no gRPC; `outrider.wire.errors` maps them to status
+codes and back.
+"""
 
 from collections.abc import Mapping
 
@@ -6,8 +8,8 @@ from collections.abc import Mapping
 class OutriderError(Exception):
     """Root of every error that Outrider raises on purpose.
 
-    The message says what was got, what was wanted and what to do. `request_id` names the request in logs;
-    `retry_after_s` is set where trying again later can help.
+    The message says what was got, what was wanted and what to do. `request_id` names the request in
+    logs; `retry_after_s` is set where trying again later can help.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""Settings that every service has, and the one way they are read: flags, then environment, then defaults.
+"""Settings that every service has, and the one way they are read: flags, then environment, then
+defaults.
 
 A field is the same word everywhere: `--kv-tokens`, `OUTRIDER_VERIFY_KV_TOKENS`, `kv_tokens`.
 """

@@ -1,9 +1,10 @@
 """The token tree of a session: one pure state machine for draft, engine and verifier.
 
 It knows tokens, node ids and what was committed; it knows no model, no clock and no gRPC. The one
-rule about staleness, races, several drafts and restarts lives here: a node whose parent is committed
-at position t and whose token equals the committed token t + 1 *is* committed, whoever drafted it and
-however late it arrives; a node that hangs off anything else that is not alive is dropped.
+rule about staleness, races, several drafts and restarts lives here: a node whose parent is
+committed at position t and whose token equals the committed token t + 1 *is* committed, whoever
+drafted it and however late it arrives; a node that hangs off anything else that is not alive is
+dropped.
 """
 
 import heapq
@@ -22,13 +23,28 @@ RANK_SURVIVAL = (0.8, 0.12, 0.04, 0.02)
 
 EMPTY_ROW = ProposalRow(0, (), ())
 
+RowKey = tuple[int, int]
+"""Draft index and parent id: several drafts anchor their rows at one and the same committed tip."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRow:
+    """A proposal row and the node ids of the tokens drawn from it so far, in the order drawn.
+
+    It remembers draws that the tree had no room for: what follows them was drawn without them.
+    """
+
+    row: ProposalRow
+    drawn: dict[int, int] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A SAMPLED child: its token and the row it was drawn from."""
+    """A SAMPLED child: its token, the row it was drawn from, the tokens drawn from it before."""
 
     token: int
     row: ProposalRow
+    gone: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +52,8 @@ class TreeNode:
     """A token below the tip. Nodes of several drafts with the same content are one TreeNode.
 
     `position` counts emitted tokens up to and including this one; `ids` are the drafts' ids for it;
-    `listed_q` and `rank` are set where a draft LISTED it; `draws` are its SAMPLED children in order.
+    `listed_q` and `rank` are set where a draft LISTED it; `draws` are its SAMPLED children in the
+    order that they arrived.
     """
 
     token: int
@@ -47,7 +64,7 @@ class TreeNode:
     rank: int = -1
     children: dict[int, "TreeNode"] = field(default_factory=dict)
     draws: list[Draw] = field(default_factory=list)
-    rows: dict[int, ProposalRow] = field(default_factory=dict)
+    rows: dict[RowKey, DrawnRow] = field(default_factory=dict)
     listed_counts: dict[int, int] = field(default_factory=dict)
 
     def descendants(self) -> Iterator["TreeNode"]:
@@ -100,7 +117,7 @@ class TokenTree:
     """
 
     def __init__(self, emitted: Sequence[int] = (), *, capacity: int = 4096) -> None:
-        """`emitted` are the tokens committed before the tree was made; `capacity` bounds live ids."""
+        """`emitted` are tokens committed before the tree was made; `capacity` bounds live ids."""
         self.committed: list[int] = list(emitted)
         self.capacity = capacity
         self.root = TreeNode(token=-1, position=len(self.committed))
@@ -125,13 +142,16 @@ class TokenTree:
     def grow(self, chunk: Chunk) -> Growth:
         """Adds what is alive of `chunk`.
 
-        Raises InvalidArgumentError, with the tree unchanged, where a SAMPLED node has no row, or a
-        row that gives its token no probability.
+        Raises InvalidArgumentError, with the tree unchanged, where a SAMPLED node has no row, a row
+        that gives its token no probability, or one that its token was drawn from before.
         """
         rows = {row.parent_id: row for row in chunk.rows}
         chunk_ids = {node.id for node in chunk.nodes}
+        drawn: dict[tuple[RowKey, int], int] = {}
         for node in chunk.nodes:
-            self._check(node, rows, chunk_ids)
+            if node.kind is NodeKind.SAMPLED:
+                self._check(node, rows, chunk_ids)
+                self._check_drawn_once(node, drawn)
         counts = dict.fromkeys(("added", "already_committed", "duplicate", "dropped", "refused"), 0)
         for node in chunk.nodes:
             counts[self._add(node, rows)] += 1
@@ -168,26 +188,27 @@ class TokenTree:
                 del node.parent.children[node.token]
         return before - len(self._nodes)
 
-    def select(self, budget: int, *, by_rank: bool = False) -> Subtree:
-        """The most promising connected subtree of at most `budget` nodes.
+    def select(
+        self, budget: int, *, max_depth: int | None = None, by_rank: bool = False
+    ) -> Subtree:
+        """The most promising connected subtree of at most `budget` nodes, `max_depth` deep.
 
         LISTED nodes compete with their q (or, under shared noise, their rank: `by_rank`). A SAMPLED
-        node competes with a weight that knows its context but neither its token nor its q, and asks
-        for room even where another draft listed the same token: chosen after a look at the token, it
-        would no longer be a fair draw (exactness, trap 2).
+        node competes with a weight that knows its context but neither its token nor its q, and
+        waits its turn even where another draft listed the same token: chosen after a look at the
+        token, it would no longer be a fair draw (exactness, trap 2).
         """
-        return _Selection(self.root, by_rank).take(budget)
+        deepest = None if max_depth is None else self.root.position + max_depth
+        return _Selection(self.root, by_rank, deepest).take(budget)
 
     def _check(self, node: Node, rows: dict[int, ProposalRow], chunk_ids: set[int]) -> None:
-        if node.kind is not NodeKind.SAMPLED:
-            return
-        row = self._row(node.parent_id, rows)
+        parent = self._resolve(node.parent_id)
+        row = self._row(node, parent, rows)
         if row is None:
-            is_alive = isinstance(self._resolve(node.parent_id), TreeNode)
-            if is_alive or node.parent_id in chunk_ids:
+            if isinstance(parent, TreeNode) or node.parent_id in chunk_ids:
                 raise InvalidArgumentError(
-                    f"node {node.id} is SAMPLED but its parent {node.parent_id} has no proposal row; "
-                    "send the row that it was drawn from"
+                    f"node {node.id} is SAMPLED but its parent {node.parent_id} has no proposal "
+                    "row; send the row that it was drawn from"
                 )
             return
         probability = dict(zip(row.ids, row.probs, strict=True)).get(node.token, 0.0)
@@ -197,11 +218,26 @@ class TokenTree:
                 f"probability {probability}; it cannot have been drawn from that row"
             )
 
-    def _row(self, parent_id: int, rows: dict[int, ProposalRow]) -> ProposalRow | None:
-        """The row of a parent: the first one that was sent for it."""
-        parent = self._resolve(parent_id)
-        known = parent.rows.get(parent_id) if isinstance(parent, TreeNode) else None
-        return known or rows.get(parent_id)
+    def _check_drawn_once(self, node: Node, drawn: dict[tuple[RowKey, int], int]) -> None:
+        """`drawn` are the draws of this chunk so far; rows are drawn from without replacement."""
+        key = _row_key(node)
+        parent = self._resolve(node.parent_id)
+        before = drawn.setdefault((key, node.token), node.id)
+        if isinstance(parent, TreeNode) and key in parent.rows:
+            before = parent.rows[key].drawn.get(node.token, before)
+        if before != node.id:
+            raise InvalidArgumentError(
+                f"nodes {before} and {node.id} are both SAMPLED with token {node.token} from one "
+                "row; draw without replacement"
+            )
+
+    @staticmethod
+    def _row(
+        node: Node, parent: "TreeNode | int | None", rows: dict[int, ProposalRow]
+    ) -> ProposalRow | None:
+        """The row that a SAMPLED node was drawn from: the first one that its draft sent for it."""
+        known = parent.rows.get(_row_key(node)) if isinstance(parent, TreeNode) else None
+        return known.row if known is not None else rows.get(node.parent_id)
 
     def _resolve(self, parent_id: int) -> "TreeNode | int | None":
         """A live node, the position of a committed token, or None for what is not alive."""
@@ -224,6 +260,15 @@ class TokenTree:
                 return "dropped"
             self._committed_ids[node.id] = parent + 1
             return "already_committed"
+        draw = None
+        if node.kind is NodeKind.SAMPLED:
+            source = parent.rows.setdefault(
+                _row_key(node), DrawnRow(rows.get(node.parent_id, EMPTY_ROW))
+            )
+            if node.token in source.drawn:
+                return "duplicate"
+            draw = Draw(node.token, source.row, tuple(source.drawn))
+            source.drawn[node.token] = node.id
         if len(self._nodes) >= self.capacity:
             return "refused"
         child = parent.children.get(node.token)
@@ -232,9 +277,8 @@ class TokenTree:
             parent.children[node.token] = child
         child.ids.append(node.id)
         self._nodes[node.id] = child
-        if node.kind is NodeKind.SAMPLED:
-            row = parent.rows.setdefault(node.parent_id, rows.get(node.parent_id, EMPTY_ROW))
-            parent.draws.append(Draw(node.token, row))
+        if draw is not None:
+            parent.draws.append(draw)
         else:
             draft_index = node.id >> DRAFT_INDEX_SHIFT
             rank = parent.listed_counts.get(draft_index, 0)
@@ -271,26 +315,41 @@ class TokenTree:
             node.parent.draws = [d for d in node.parent.draws if d.token != node.token]
 
 
-class _Selection:
-    """A greedy best-first walk: the heap holds what could be taken next."""
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A node that could be taken next; `survival` is what its own children are weighed with."""
 
-    def __init__(self, root: TreeNode, by_rank: bool) -> None:
+    parent: TreeNode
+    child: TreeNode
+    draw: Draw | None
+    survival: float
+
+
+class _Selection:
+    """A greedy best-first walk: the heap holds what could be taken next.
+
+    Nothing of a drawn token may show before its draw is taken. A LISTED token that could also have
+    been drawn here may carry the descendants of that draw, so what is below it waits for the draws.
+    """
+
+    def __init__(self, root: TreeNode, by_rank: bool, deepest: int | None) -> None:
         self._by_rank = by_rank
+        self._deepest = deepest
         self._rows: dict[int, int] = {id(root): 0}
         self._nodes: list[TreeNode] = []
         self._parents: list[int] = []
         self._children: list[dict[int, int]] = [{}]
         self._draws: list[list[Draw]] = [[]]
-        self._heap: list[tuple[float, int, TreeNode, TreeNode, Draw | None]] = []
+        self._heap: list[tuple[float, int, _Offer]] = []
         self._order = 0
         self._push(root, 1.0)
 
     def take(self, budget: int) -> Subtree:
         while self._heap and len(self._nodes) < budget:
-            weight, _, parent, child, draw = heapq.heappop(self._heap)
-            row = self._rows[id(parent)]
-            if draw is not None:
-                self._draws[row].append(draw)
+            offer = heapq.heappop(self._heap)[-1]
+            child, row = offer.child, self._rows[id(offer.parent)]
+            if offer.draw is not None:
+                self._draws[row].append(offer.draw)
             if id(child) in self._rows:
                 continue
             self._rows[id(child)] = len(self._nodes) + 1
@@ -299,7 +358,7 @@ class _Selection:
             self._parents.append(row)
             self._children.append({})
             self._draws.append([])
-            self._push(child, -weight)
+            self._push(child, offer.survival)
         return Subtree(
             tuple(self._nodes),
             tuple(self._parents),
@@ -308,19 +367,26 @@ class _Selection:
         )
 
     def _push(self, node: TreeNode, survival: float) -> None:
-        listed_mass = 0.0
-        for child in node.children.values():
-            if child.rank < 0:
-                continue
-            listed_mass += child.listed_q
+        if self._deepest is not None and node.position >= self._deepest:
+            return
+        listed = [child for child in node.children.values() if child.rank >= 0]
+        outside = max(1.0 - sum(child.listed_q for child in listed), 0.05)
+        sampled = survival * SAMPLED_SURVIVAL * outside
+        for child in listed:
             chance = child.listed_q
             if self._by_rank:
                 chance = RANK_SURVIVAL[min(child.rank, len(RANK_SURVIVAL) - 1)]
-            self._offer(survival * chance, node, child, None)
-        chance = SAMPLED_SURVIVAL * max(1.0 - listed_mass, 0.05)
+            weight = survival * chance
+            may_be_drawn = any(child.token in draw.row.ids for draw in node.draws)
+            below = min(weight, sampled) if may_be_drawn else weight
+            self._offer(weight, _Offer(node, child, None, below))
         for draw in node.draws:
-            self._offer(survival * chance, node, node.children[draw.token], draw)
+            self._offer(sampled, _Offer(node, node.children[draw.token], draw, sampled))
 
-    def _offer(self, weight: float, parent: TreeNode, child: TreeNode, draw: Draw | None) -> None:
+    def _offer(self, weight: float, offer: _Offer) -> None:
         self._order += 1
-        heapq.heappush(self._heap, (-weight, self._order, parent, child, draw))
+        heapq.heappush(self._heap, (-weight, self._order, offer))
+
+
+def _row_key(node: Node) -> RowKey:
+    return node.id >> DRAFT_INDEX_SHIFT, node.parent_id

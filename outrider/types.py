@@ -1,4 +1,4 @@
-"""The frozen dataclasses that travel between the rooms of Outrider. They know no torch and no gRPC."""
+"""The frozen dataclasses that travel between the rooms. They know no torch and no gRPC."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,13 +13,14 @@ PROTOCOL_VERSION = 1
 """Peers with another version are refused."""
 
 DRAFT_INDEX_SHIFT = 24
-"""A node id is `draft_index << DRAFT_INDEX_SHIFT | counter`; below 2**24 it names a committed tip."""
+"""A node id is `draft_index << DRAFT_INDEX_SHIFT | counter`; below 2**24 it names a committed tip.
+"""
 
 MAX_DRAFT_INDEX = 255
 
 
 class AcceptanceMode(str, Enum):
-    """How a proposal is accepted; every mode leaves the target's law unchanged (docs/exactness.md)."""
+    """How a proposal is accepted; every mode leaves the target's law as it is (docs/exactness.md)."""
 
     COUPLED = "coupled"
     REJECTION = "rejection"
@@ -42,7 +43,9 @@ class FinishReason(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Sampling parameters of one request. `temperature` 0 means greedy; `seed` None means not drawn yet."""
+    """Sampling parameters of one request. `temperature` 0 means greedy; `seed` None means not drawn
+    yet.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
@@ -54,7 +57,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         _require(
             math.isfinite(self.temperature) and self.temperature >= 0,
-            f"temperature is {self.temperature}; give a finite number of at least 0 (0 means greedy)",
+            f"temperature is {self.temperature}; give a number of at least 0 (0 means greedy)",
         )
         _require(self.top_k >= 0, f"top_k is {self.top_k}; give at least 1, or 0 for all tokens")
         _require(0 < self.top_p <= 1, f"top_p is {self.top_p}; give a number above 0 and up to 1")
@@ -95,7 +98,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ProposalRow:
-    """The sparse distribution that the SAMPLED children of `parent_id` were really drawn from, without replacement."""
+    """The sparse distribution that the SAMPLED children of `parent_id` were really drawn from,
+    without replacement.
+    """
 
     parent_id: int
     ids: tuple[int, ...]
@@ -130,7 +135,9 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessPolicy:
-    """A session is verified once `min_nodes` candidates wait or `max_wait_us` have passed since its last verdict."""
+    """A session is verified once `min_nodes` candidates wait or `max_wait_us` have passed since its
+    last verdict.
+    """
 
     min_nodes: int = 0
     max_wait_us: int = 0
@@ -158,7 +165,7 @@ class StepTiming:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one pass: the accepted path, then the target's own token (whose node id is 0)."""
+    """The outcome of one pass: the accepted path, then the target's own token (node id 0)."""
 
     round_index: int
     base: int
@@ -173,7 +180,8 @@ class Verdict:
 class ModelInfo:
     """Facts about a model, compared before a session is opened.
 
-    An empty `tokenizer_hash` means that the model works on the ids of any tokenizer; `vocab_size` 0 means any.
+    An empty `tokenizer_hash` means that the model works on the ids of any tokenizer; `vocab_size` 0
+    means any.
     """
 
     model_name: str
@@ -235,7 +243,8 @@ class VerifyOpening:
         )
         _require(
             len(self.emitted_ids) < self.stop.max_tokens,
-            f"{len(self.emitted_ids)} tokens are emitted already and max_tokens is {self.stop.max_tokens}; "
+            f"{len(self.emitted_ids)} tokens are emitted already and max_tokens is "
+            f"{self.stop.max_tokens}; "
             "nothing is left to generate",
         )
 

@@ -1,4 +1,6 @@
-"""The bytes behind token ids: a tokenizer's identity, and text out of tokens. Knows no tokenizer library."""
+"""The bytes behind token ids: a tokenizer's identity, and text out of tokens. Knows no tokenizer
+library.
+"""
 
 import codecs
 import hashlib
@@ -8,7 +10,9 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`pieces[id]` are the bytes of a token, `control[id]` tells whether it is left out of the text."""
+    """`pieces[id]` are the bytes of a token, `control[id]` tells whether it is left out of the
+    text.
+    """
 
     pieces: tuple[bytes, ...]
     control: tuple[bool, ...]

@@ -1,4 +1,6 @@
-"""Generates outrider/v1 from protos/outrider/v1. `python scripts/generate_stubs.py [output folder]`."""
+"""Generates outrider/v1 from protos/outrider/v1. `python scripts/generate_stubs.py [output
+folder]`.
+"""
 
 import importlib.resources
 import sys

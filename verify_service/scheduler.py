@@ -107,7 +107,9 @@ class Scheduler:
                 await self._until(min(waits.values(), default=now + 1.0) - now)
 
     async def _pass(self, ready: Sequence[Session]) -> None:
-        """One target pass over the ready sessions; prompts share what decoding leaves of the budget."""
+        """One target pass over the ready sessions; prompts share what decoding leaves of the
+        budget.
+        """
         started = time.monotonic()
         works = self._share(ready)
         for session in works:
@@ -165,7 +167,9 @@ class Scheduler:
                 )
 
     def _admit(self, opening: VerifyOpening) -> None:
-        """Room for the whole answer is promised at the start, so that none is cut short for lack of it."""
+        """Room for the whole answer is promised at the start, so that none is cut short for lack of
+        it.
+        """
         openings = [s.opening for s in self._sessions.values()] + self._promised
         if len(openings) >= self._settings.max_sessions:
             raise CapacityError(

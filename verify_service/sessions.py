@@ -67,7 +67,9 @@ class Session:
         return self.length - len(self.sequence.tokens) > 1
 
     def ready_at(self) -> float | None:
-        """When the session may be verified: now, later by policy, or None: not before something changes."""
+        """When the session may be verified: now, later by policy, or None: not before something
+        changes.
+        """
         if not self.is_live or self.is_running or len(self.verdicts) >= MAX_UNREAD_VERDICTS:
             return None
         wanted = min(self.policy.min_nodes, self._room() - 1)

@@ -20,7 +20,8 @@ from outrider.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One session's part of a pass: committed tokens that have no KV yet, then a subtree below them.
+    """One session's part of a pass: committed tokens that have no KV yet, then a subtree below
+    them.
 
     `subtree` None makes it a chunk of a prompt: KV is filled, nothing is decided. `position` is the
     absolute position of the first token below the tip.

@@ -22,10 +22,14 @@ class EngineActor:
     def __init__(self, settings: OrchestratorSettings) -> None:
         configure_logs("engine", settings.log_level, settings.log_format)
         self._engine = Engine(settings)
+        self._starting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Looks for the verifier and the drafts."""
-        await self._engine.start()
+        """Looks for the verifier and the drafts. Ray does not call it on a restarted actor, so
+        every method does."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._engine.start())
+        await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
         """Closes the channels."""
@@ -33,6 +37,7 @@ class EngineActor:
 
     async def model_info(self) -> ModelInfo | OutriderError:
         """The target's facts."""
+        await self.start()
         try:
             return await self._engine.model_info()
         except OutriderError as error:
@@ -40,10 +45,12 @@ class EngineActor:
 
     async def cluster(self) -> ClusterView:
         """The verifier and the drafts."""
+        await self.start()
         return await self._engine.cluster()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Outcome]:
         """The request's events; those that came while the front was busy travel together."""
+        await self.start()
         queue: asyncio.Queue[Event | OutriderError | None] = asyncio.Queue(256)
         runner = asyncio.create_task(self._run(request, queue))
         try:

@@ -1,14 +1,15 @@
 """Engines as Ray actors: on this machine with an embedded Ray, or on an existing cluster."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from orchestrator.cluster.engine_actor import EngineActor
-from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.requests import ClusterView, Event, Finished, GenerationRequest
 from orchestrator.settings import OrchestratorSettings
 from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
@@ -17,9 +18,23 @@ from outrider.types import ModelInfo
 STOP_TIMEOUT_S = 5.0
 
 
+@contextlib.contextmanager
+def _ray_errors() -> Iterator[None]:
+    """A dead actor is an unavailable service to the caller."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayActorError as error:
+        get_logger().error("engine_lost", problem=str(error))
+        raise UnavailableError(
+            "the engine that ran this request died; it is being restarted, try again",
+            retry_after_s=1.0,
+        ) from error
+
+
 class RayEngines:
-    """Requests go to the replicas in turn. A request whose actor dies before its first token is
-    tried on the next one."""
+    """Requests go to the replicas in turn; Ray restarts a replica that dies."""
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
@@ -64,28 +79,35 @@ class RayEngines:
 
     async def model_info(self) -> ModelInfo:
         """The target's facts."""
-        info: ModelInfo | OutriderError = await self._next().model_info.remote()
+        with _ray_errors():
+            info: ModelInfo | OutriderError = await self._next().model_info.remote()
         if isinstance(info, OutriderError):
             raise info
         return info
 
     async def cluster(self) -> ClusterView:
         """The verifier and the drafts."""
-        view: ClusterView = await self._next().cluster.remote()
+        with _ray_errors():
+            view: ClusterView = await self._next().cluster.remote()
         return view
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Started, then Tokens for each verdict, then Finished."""
         references = self._next().generate.options(num_returns="streaming").remote(request)
+        is_over = False
         try:
             async for reference in references:
-                outcome = await reference
+                with _ray_errors():
+                    outcome = await reference
                 if isinstance(outcome, OutriderError):
+                    is_over = True
                     raise outcome
                 for event in outcome:
+                    is_over = isinstance(event, Finished)
                     yield event
         finally:
-            await asyncio.to_thread(self._cancel, references)
+            if not is_over:
+                await asyncio.to_thread(self._cancel, references)
 
     def _init(self, ray: Any) -> None:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}

@@ -1,4 +1,5 @@
-"""A bidirectional stream to a service as two queues: sending never blocks, arrivals share one inbox.
+"""A bidirectional stream to a service as two queues: sending never blocks, arrivals share one
+inbox.
 
 Knows gRPC streams; what they carry is up to `encode`d requests and a `decode` function.
 """

@@ -43,7 +43,9 @@ class Service(Protocol):
 
 
 class TypedErrors(grpc.aio.ServerInterceptor):
-    """Turns domain errors of every method into statuses; anything else into INTERNAL with an error id."""
+    """Turns domain errors of every method into statuses; anything else into INTERNAL with an error
+    id.
+    """
 
     async def intercept_service(
         self,
