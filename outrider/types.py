@@ -20,7 +20,7 @@ MAX_DRAFT_INDEX = 255
 
 
 class AcceptanceMode(str, Enum):
-    """How a proposal is accepted; every mode leaves the target's law as it is (docs/exactness.md)."""
+    """How a proposal is accepted; every mode keeps the target's law (docs/exactness.md)."""
 
     COUPLED = "coupled"
     REJECTION = "rejection"
