@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
+PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -23,6 +24,8 @@ def generate(output: Path) -> None:
         f"--grpc_python_out={output}",
         f"--mypy_out=readable_stubs:{output}",
         f"--mypy_grpc_out=readable_stubs:{output}",
+        # Beside the interpreter, so that an environment need not be activated.
+        *(f"--plugin={name}={Path(sys.executable).parent / name}" for name in PLUGINS),
         *map(str, protos),
     ]
     if protoc.main(arguments) != 0:
