@@ -5,10 +5,10 @@ Knows sessions and the drafter; knows no gRPC.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from draft_service.drafter import Drafter
@@ -28,6 +28,10 @@ from outrider.types import Chunk, DraftCommit, DraftOpening
 
 T = TypeVar("T")
 Pass = list[tuple[DraftSession, Task]]
+Result = Chunk | OutriderError
+
+BURST_S = 0.001
+"""Passes that are quicker than this go on in the model's thread without a visit to the loop."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +42,7 @@ class Seat:
 
     session: DraftSession
     heard_at: float
-    commits: list[DraftCommit] = field(default_factory=list)
+    commits: deque[DraftCommit] = field(default_factory=deque)
     chunks: list[Chunk] = field(default_factory=list)
     error: OutriderError | None = None
     is_closed: bool = False
@@ -114,26 +118,53 @@ class Scheduler:
     async def _run(self) -> None:
         while True:
             self._expire(time.monotonic())
-            await self._commit_all()
-            seats, tasks = self._share()
-            if tasks:
-                await self._pass(seats, tasks)
-            elif not any(seat.commits for seat in self._seats):
+            self._changed.clear()
+            try:
+                results, has_more = await self._in_thread(self._work)
+            except Exception as error:
+                get_logger().error("pass_failed", exc_info=error)
+                bug = InternalError("the draft pass failed; the service's log says why")
+                results, has_more = [(seat, bug) for seat in self._seats], False
+            for seat, result in results:
+                if isinstance(result, OutriderError):
+                    seat.fail(result)
+                else:
+                    seat.chunks.append(result)
+                    seat.changed.set()
+            if not results and not has_more:
                 await self._wait()
 
-    async def _commit_all(self) -> None:
-        """Applies the commits that have come, each session's in order."""
-        for seat in [seat for seat in self._seats if seat.commits]:
-            commits, seat.commits = seat.commits, []
-            apply = partial(self._apply, seat.session, commits)
-            try:
-                await self._in_thread(apply)
-            except OutriderError as error:
-                seat.fail(error)
+    def _work(self) -> tuple[list[tuple[Seat, Result]], bool]:
+        """Commits, then passes; quick passes share one visit to the model's thread.
 
-    def _apply(self, session: DraftSession, commits: list[DraftCommit]) -> None:
-        for commit in commits:
-            self.drafter.commit(session, commit)
+        Also tells whether there may be more to do.
+        """
+        results: list[tuple[Seat, Result]] = []
+        ends_at = time.perf_counter() + BURST_S
+        while True:
+            results += self._commit_all()
+            seats, tasks = self._share()
+            if not tasks:
+                return results, False
+            for seat, result in zip(seats, self._step(tasks), strict=True):
+                if isinstance(result, OutriderError):
+                    seat.error = result
+                if result is not None:
+                    results.append((seat, result))
+            if time.perf_counter() >= ends_at:
+                return results, True
+
+    def _commit_all(self) -> list[tuple[Seat, Result]]:
+        """Applies the commits that have come, each session's in order."""
+        failures: list[tuple[Seat, Result]] = []
+        for seat in list(self._seats):
+            try:
+                while seat.commits and seat.error is None:
+                    self.drafter.commit(seat.session, seat.commits.popleft())
+            except OutriderError as error:
+                seat.error = error
+                failures.append((seat, error))
+        return failures
 
     def _share(self) -> tuple[list[Seat], Pass]:
         """Drafting first, shallow leaves before deep ones; prompts share what is left of the
@@ -142,7 +173,7 @@ class Scheduler:
         budget = self._settings.max_pass_tokens
         seats: list[Seat] = []
         tasks: Pass = []
-        live = [s for s in self._seats if s.error is None]
+        live = [seat for seat in list(self._seats) if seat.error is None and not seat.is_closed]
         for seat in sorted(live, key=lambda s: s.session.leaf_depth()):
             task = seat.session.task(budget) if budget > 0 else None
             if task is not None:
@@ -150,21 +181,6 @@ class Scheduler:
                 tasks.append((seat.session, task))
                 budget -= len(task.tokens)
         return seats, tasks
-
-    async def _pass(self, seats: list[Seat], tasks: Pass) -> None:
-        try:
-            chunks = await self._in_thread(lambda: self._step(tasks))
-        except Exception as error:
-            get_logger().error("pass_failed", exc_info=error)
-            chunks = [InternalError("the draft pass failed; the service's log says why")] * len(
-                tasks
-            )
-        for seat, chunk in zip(seats, chunks, strict=True):
-            if isinstance(chunk, OutriderError):
-                seat.fail(chunk)
-            elif chunk is not None:
-                seat.chunks.append(chunk)
-                seat.changed.set()
 
     def _step(self, tasks: Pass) -> list[Chunk | OutriderError | None]:
         """One pass; where the KV cache cannot hold it whole, each session tries alone."""
@@ -211,7 +227,6 @@ class Scheduler:
                 )
 
     async def _wait(self) -> None:
-        self._changed.clear()
         try:
             await asyncio.wait_for(self._changed.wait(), 1.0)
         except asyncio.TimeoutError:
