@@ -102,7 +102,15 @@ class Scheduler:
             waits = {s: at for s in self._sessions.values() if (at := s.ready_at()) is not None}
             ready = [session for session, at in waits.items() if at <= now]
             if ready:
-                await self._pass(ready)
+                try:
+                    await self._pass(ready)
+                except Exception as error:
+                    get_logger().error("pass_failed", exc_info=error)
+                    for session in ready:
+                        session.is_running = False
+                        session.fail(
+                            InternalError("the target pass failed; the service's log says why")
+                        )
             else:
                 await self._until(min(waits.values(), default=now + 1.0) - now)
 
@@ -114,13 +122,7 @@ class Scheduler:
         works = self._share(ready)
         for session in works:
             session.is_running = True
-        try:
-            outcomes = await self._in_thread(lambda: self._step(list(works.values())))
-        except Exception as error:
-            get_logger().error("pass_failed", exc_info=error)
-            outcomes = [InternalError("the target pass failed; the service's log says why")] * len(
-                works
-            )
+        outcomes = await self._in_thread(lambda: self._step(list(works.values())))
         now = time.monotonic()
         for (session, work), outcome in zip(works.items(), outcomes, strict=True):
             session.is_running = False
