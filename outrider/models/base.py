@@ -1,8 +1,9 @@
-"""What draft and verify ask of a model. Knows token ids and logits; knows no text, no sampling and no gRPC.
+"""What draft and verify ask of a model. Knows ids and logits; knows no text, sampling or gRPC.
 
-A sequence has committed tokens in its KV cache and, below their tip, *uncommitted nodes*: a tree of tokens whose KV
-is there too. Nodes are numbered by the model in feeding order, so a caller can name the parents of what it is about
-to feed. `keep` turns a path of nodes into committed tokens and drops the rest.
+A sequence has committed tokens in its KV cache and, below their tip, *uncommitted nodes*: a tree of
+tokens whose KV is there too. Nodes are numbered by the model in feeding order, so a caller can name
+the parents of what it is about to feed. `keep` turns a path of nodes into committed tokens and
+drops the rest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ TIP = -1
 
 @dataclass(slots=True)
 class CachedNode:
-    """An uncommitted node: its parent's number (TIP for the committed tip), its token, tokens before it."""
+    """An uncommitted node: its parent's number or TIP, its token, how many come before it."""
 
     parent: int
     token: int
@@ -53,8 +54,19 @@ class ModelSequence:
             number = self.nodes[number].parent
         return path[::-1]
 
+    def context(self, number: int, length: int) -> list[int]:
+        """The last `length` tokens up to and including node `number`, or up to the TIP."""
+        tokens: list[int] = []
+        while number != TIP and len(tokens) < length:
+            node = self.nodes[number]
+            tokens.append(node.token)
+            number = node.parent
+        missing = length - len(tokens)
+        committed = self.tokens[-missing:] if missing > 0 else []
+        return committed + tokens[::-1]
+
     def commit(self, path: Sequence[int], surviving: Iterable[int]) -> list[int]:
-        """Makes `path` committed and keeps `surviving` below it; returns the numbers that were dropped."""
+        """Makes `path` committed, keeps `surviving` below it; returns the numbers it dropped."""
         expected = TIP
         for number in path:
             if number not in self.nodes or self.nodes[number].parent != expected:
@@ -71,7 +83,8 @@ class ModelSequence:
                     f"node {number} cannot survive: its parent neither survives nor is the new tip"
                 )
         self.tokens.extend(self.nodes[number].token for number in path)
-        dropped = [n for n in self.nodes if n not in kept and n not in set(path)]
+        staying = kept.union(path)
+        dropped = [n for n in self.nodes if n not in staying]
         self.nodes = {n: self.nodes[n] for n in self.nodes if n in kept}
         for node in self.nodes.values():
             if node.parent == tip:
@@ -116,27 +129,34 @@ class Tokenizer(Protocol):
 
 @runtime_checkable
 class CausalModel(Protocol):
-    """A decoder-only language model with a KV cache for many sequences. Not thread-safe: one thread drives it."""
+    """A decoder-only language model with a KV cache for many sequences. One thread drives it."""
 
     info: ModelInfo
     tokenizer: Tokenizer | None
 
     def open(self, token_ids: Sequence[int]) -> ModelSequence:
-        """A new sequence holding the longest cached prefix of `token_ids`, at most all but the last token."""
+        """A new sequence with the longest cached prefix of `token_ids`, at most all but the last.
+
+        `len(sequence.tokens)` is how much was cached; the caller feeds the rest.
+        """
         ...
 
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
-        """Runs all feeds in one pass and returns, per feed, logits of shape [len(rows), vocab_size].
+        """Runs all feeds in one pass and returns, per feed, float32 logits [len(rows), vocab_size].
 
-        Raises CapacityError before anything is changed where the KV cache has no room, and InvalidArgumentError
-        for an unknown parent or a token outside the vocabulary.
+        A row that is -inf everywhere proposes nothing; only draft-only models (`ngram`) make one.
+        Where `info.vocab_size` is 0 a row is as wide as the model likes, and missing ids are -inf.
+
+        Raises CapacityError before anything is changed where the KV cache has no room, and
+        InvalidArgumentError for an unknown parent, a token outside the vocabulary or a sequence
+        longer than `info.context_tokens`.
         """
         ...
 
     def keep(
         self, sequence: ModelSequence, path: Sequence[int], surviving: Iterable[int] = ()
     ) -> None:
-        """Commits the nodes of `path` (from the tip down), keeps `surviving` below it, drops all other nodes."""
+        """Commits the nodes of `path`, from the tip down, keeps `surviving`, drops the others."""
         ...
 
     def close(self, sequence: ModelSequence) -> None:
@@ -144,8 +164,12 @@ class CausalModel(Protocol):
         ...
 
 
-def check_feeds(feeds: Sequence[Feed], vocab_size: int) -> None:
-    """Refuses feeds that no model could run: closed sequences, unknown parents, ids outside the vocabulary."""
+def check_feeds(feeds: Sequence[Feed], vocab_size: int, context_tokens: int = 0) -> None:
+    """Refuses feeds that no model could run: closed sequences, unknown parents, impossible ids.
+
+    `vocab_size` 0 and `context_tokens` 0 mean no limit. Raises InvalidArgumentError; changes
+    nothing.
+    """
     if len({id(feed.sequence) for feed in feeds}) != len(feeds):
         raise InvalidArgumentError(
             "a sequence occurs twice in one pass; give each at most one feed"
@@ -155,19 +179,31 @@ def check_feeds(feeds: Sequence[Feed], vocab_size: int) -> None:
             raise InvalidArgumentError("the sequence is closed; open a new one")
         if not feed.tokens or len(feed.tokens) != len(feed.parents):
             raise InvalidArgumentError(
-                f"{len(feed.tokens)} tokens came with {len(feed.parents)} parents; give one parent for each, and at "
-                "least one token"
+                f"{len(feed.tokens)} tokens came with {len(feed.parents)} parents; give one parent "
+                "for each, and at least one token"
             )
+        first = feed.sequence.next_node
+        positions: list[int] = []
         for index, (token, parent) in enumerate(zip(feed.tokens, feed.parents, strict=True)):
-            if vocab_size and not 0 <= token < vocab_size:
+            if not 0 <= token < (vocab_size or 2**31):
                 raise InvalidArgumentError(
-                    f"token id {token} is outside the vocabulary of {vocab_size} ids"
+                    f"token id {token} is outside the vocabulary of {vocab_size or 2**31} ids"
                 )
-            is_earlier = feed.sequence.next_node <= parent < feed.sequence.next_node + index
-            if parent != TIP and parent not in feed.sequence.nodes and not is_earlier:
+            if parent == TIP:
+                positions.append(len(feed.sequence.tokens))
+            elif parent in feed.sequence.nodes:
+                positions.append(feed.sequence.nodes[parent].position + 1)
+            elif first <= parent < first + index:
+                positions.append(positions[parent - first] + 1)
+            else:
                 raise InvalidArgumentError(
                     f"parent {parent} is unknown; feed parents before their children"
                 )
+        if context_tokens and max(positions) >= context_tokens:
+            raise InvalidArgumentError(
+                f"the sequence would be {max(positions) + 1} tokens long and the model's context "
+                f"is {context_tokens}; give a shorter prompt or fewer tokens"
+            )
         for row in feed.rows:
             if not 0 <= row < len(feed.tokens):
                 raise InvalidArgumentError(

@@ -1,7 +1,8 @@
-"""Random numbers as a function of (seed, stream, position, index): nothing depends on batching or order.
+"""Random numbers as a function of (seed, stream, position, index): never of batching or order.
 
-Philox 4x64 (Salmon et al., SC 2011) as numpy implements it is counter-based: the same key and counter give
-the same bits on every machine. Everything is drawn on the CPU, so a GPU sees the same numbers.
+Philox 4x64 (Salmon et al., SC 2011) as numpy implements it is counter-based: the same key and
+counter give the same bits on every machine. Everything is drawn on the CPU, so a GPU sees the same
+numbers.
 """
 
 from enum import IntEnum
@@ -14,7 +15,7 @@ from torch import Tensor
 
 
 class Stream(IntEnum):
-    """What a random number is used for; streams are independent of one another (exactness, trap 3)."""
+    """What a random number is used for; streams are independent of one another."""
 
     COUPLED = 0
     ACCEPT = 1
@@ -36,6 +37,20 @@ class Noise(Protocol):
         ...
 
 
+class DraftNoise(Protocol):
+    """Where a draft gets its random numbers; tests replace it to enumerate every outcome."""
+
+    def choose(self, weights: Tensor, position: int, stream: Stream, index: int = 0) -> int:
+        """A token drawn in proportion to `weights` [vocab], which need not add up to one."""
+        ...
+
+    def rank(
+        self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
+    ) -> list[int]:
+        """The first `count` tokens of the race whose winner `choose` returns."""
+        ...
+
+
 class PhiloxNoise:
     """The noise of one request.
 
@@ -51,7 +66,7 @@ class PhiloxNoise:
         return float(self._numbers(Stream.ACCEPT, position, index, 1)[0])
 
     def choose(self, weights: Tensor, position: int, stream: Stream, index: int = 0) -> int:
-        """The winner of the exponential race: argmin e(x)/w(x), which is x with chance w(x)/sum(w)."""
+        """The winner of the exponential race: argmin e(x)/w(x); x with chance w(x)/sum(w)."""
         return self.rank(weights, 1, position, stream, index)[0]
 
     def rank(
@@ -85,6 +100,7 @@ def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
     weights: [vocab], not negative, at least one positive; numbers: float64 [vocab] in [0, 1). As
     e >= number, a token whose number/w is above the count-th best e/w cannot be among the best, so
     the logarithm is taken for a handful only, and always on the CPU: devices may round it apart.
+    A weight so small that number/w overflows still comes before every weight of zero.
     """
     weights = weights.to(torch.float64)
     numbers = numbers.clamp(min=2.0**-53).to(weights.device)
@@ -94,7 +110,9 @@ def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
         raise ValueError("every weight is zero; nothing can be drawn")
     best = bounds.topk(count, largest=False).indices
     limit = (-torch.log1p(-numbers[best].cpu()) / weights[best].cpu()).max()
-    candidates = (bounds <= limit.to(bounds.device)).nonzero().flatten()
+    is_candidate = bounds <= limit.to(bounds.device)
+    is_candidate[best] = True
+    candidates = (is_candidate & (weights > 0)).nonzero().flatten()
     times = -torch.log1p(-numbers[candidates].cpu()) / weights[candidates].cpu()
     order = times.argsort(stable=True)[:count]
     return [int(token) for token in candidates.cpu()[order]]

@@ -1,11 +1,11 @@
-"""What a draft proposes at a node, given its logits there: the counterpart of the acceptance rules."""
+"""What a draft proposes at a node, given its logits: the counterpart of the acceptance rules."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from outrider.sampling.noise import PhiloxNoise, Stream
+from outrider.sampling.noise import DraftNoise, Stream
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
 
@@ -36,7 +36,7 @@ class Proposal:
 def propose(
     logits: Tensor,
     sampling: SamplingParams,
-    noise: PhiloxNoise,
+    noise: DraftNoise,
     *,
     position: int,
     width: int,
@@ -48,8 +48,8 @@ def propose(
     logits: [vocab], already cut to the ids that the target knows; a row of -inf proposes nothing.
     `position` is the absolute position of the children, `draw_index` a number that no other draw of
     the session has. Greedy and match list the most likely tokens, coupled the first tokens of the
-    race that the target will run with the same noise, rejection lists width - 1 tokens and samples one
-    outside of them (Hu et al., ICLR 2025).
+    race that the target will run with the same noise, rejection lists width - 1 tokens and samples
+    one outside of them (Hu et al., ICLR 2025).
     """
     if not bool(torch.isfinite(logits.max())):
         return Proposal()
@@ -71,12 +71,12 @@ def _listed_top(q: Tensor, width: int) -> Proposal:
 
 
 def _listed_and_sampled(
-    q: Tensor, noise: PhiloxNoise, position: int, width: int, top_k: int, draw_index: int
+    q: Tensor, noise: DraftNoise, position: int, width: int, top_k: int, draw_index: int
 ) -> Proposal:
     """LISTED: the width - 1 most likely tokens; SAMPLED: one from the row of the others.
 
-    The row is cut to its top_k tokens, renormalised and rounded to float32 *before* the draw: what is
-    sent is what was sampled from (exactness, trap 1).
+    The row is cut to its top_k tokens, renormalised and rounded to float32 *before* the draw: what
+    is sent is what was sampled from (exactness, trap 1).
     """
     listed = _listed_top(q, width - 1).candidates if width > 1 else ()
     rest = q.clone()

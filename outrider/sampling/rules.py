@@ -1,7 +1,7 @@
 """The acceptance rules: which drafted tokens stand, and the target's own token after them.
 
-p is the target's warped distribution at a row, q the sparse row that a SAMPLED token was really drawn
-from. Random numbers come in as an argument, so tests enumerate every outcome of this very code.
+p is the target's warped distribution at a row, q the sparse row that a SAMPLED token was really
+drawn from. Random numbers come in as an argument, so tests enumerate every outcome of this code.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ class Acceptance:
 
 
 def follow(subtree: Subtree, decide: Callable[[int, int], int]) -> Acceptance:
-    """The target decides every token by itself; the tree only says how many decisions one pass covers.
+    """The target decides every token; the tree only says how many decisions one pass covers.
 
-    `decide(row, depth)` is the target's token at a row: argmax p (greedy), argmin e/p (coupled; Daliri
-    et al., arXiv 2408.07978) or a draw from p (match; SpecInfer's naive sampling, also SpecExec).
+    `decide(row, depth)` is the target's token at a row: argmax p (greedy), argmin e/p (coupled;
+    Daliri et al., arXiv 2408.07978) or a draw from p (match; SpecInfer's naive sampling, SpecExec).
     """
     path: list[int] = []
     row = 0
@@ -49,8 +49,8 @@ def reject(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) ->
     At a node with residual r = p: SAMPLED children are tested in the order drawn, accepted with
     min(1, r(x)/q(x)) (Leviathan et al. 2023, section 2.3), each rejection leaving norm[r - q]+
     (recursive rejection: SpecInfer 2024; without replacement: Jeon et al. 2024). None accepted: a
-    token drawn from r descends into a LISTED child of that token (greedy multi-draft, Hu et al. 2025)
-    or ends the round. `position` is the absolute position of the first token below the tip.
+    token drawn from r descends into a LISTED child of that token (greedy multi-draft, Hu et al.
+    2025) or ends the round. `position` is the absolute position of the first token below the tip.
     """
 
     def decide(row: int, depth: int) -> int:
@@ -67,12 +67,10 @@ def reject(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) ->
 def try_draws(
     draws: Sequence[Draw], p: Tensor, noise: Noise, position: int
 ) -> tuple[int | None, Tensor]:
-    """The first accepted draw (None: none), and the residual that is left after the rejected ones."""
+    """The first accepted draw (None: none), and the residual left after the rejected ones."""
     residual = p
-    rejected: dict[int, list[int]] = {}
     for index, draw in enumerate(draws):
-        gone = rejected.setdefault(id(draw.row), [])
-        ids, q = row_without(draw.row, gone)
+        ids, q = row_without(draw.row, draw.gone)
         q_token = float(q[(ids == draw.token).nonzero().flatten()[0]])
         if accepts(noise.uniform(position, index), q_token, float(residual[draw.token])):
             return draw.token, residual
@@ -80,12 +78,11 @@ def try_draws(
         if left is None:
             return draw.token, residual
         residual = left
-        gone.append(draw.token)
     return None, residual
 
 
 def accepts(u: float, q: float, r: float) -> bool:
-    """Whether a token drawn with probability q is accepted against r: u < r/q, without a division."""
+    """Whether a token drawn with probability q stands against r: u < r/q, without a division."""
     return u * q < r
 
 
@@ -99,7 +96,7 @@ def residual_after(r: Tensor, ids: Tensor, q: Tensor) -> Tensor | None:
 
 
 def row_without(row: ProposalRow, gone: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Ids and probabilities (float64) of a row after the tokens drawn from it before were taken out."""
+    """Ids and probabilities (float64) of a row without the tokens drawn from it before."""
     kept = [(i, prob) for i, prob in zip(row.ids, row.probs, strict=True) if i not in gone]
     ids = torch.tensor([i for i, _ in kept], dtype=torch.int64)
     q = torch.tensor([prob for _, prob in kept], dtype=torch.float64)

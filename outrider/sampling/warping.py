@@ -1,6 +1,7 @@
-"""Logits to the distribution that tokens are really drawn from; draft and target use the same function.
+"""Logits to the distribution that tokens are really drawn from, by one function on both sides.
 
-The order is fixed: temperature, top-k, top-p, min-p, each on the renormalised result of the one before.
+The order is fixed: temperature, top-k, top-p, min-p, each on the renormalised result of the one
+before.
 """
 
 import torch
@@ -13,17 +14,18 @@ from outrider.types import SamplingParams
 def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
     """Warped probabilities, float64, of the same shape [..., vocab] as `logits`.
 
-    Temperature 0 gives the one-hot row of the most likely token (the lowest id among equals). Tokens
-    tied with the k-th most likely one are all kept. Rows lie on the device of the logits, or on the
-    CPU where the device has no float64. Raises InternalError for NaN or all -inf logits.
+    Temperature 0 gives the one-hot row of the most likely token (the lowest id among equals).
+    Tokens tied with the k-th most likely one are all kept. Rows lie on the device of the logits, or
+    on the CPU where the device has no float64. Raises InternalError for NaN or all -inf logits.
     """
     rows = _float64(logits)
     if sampling.is_greedy:
         best = rows.argmax(dim=-1, keepdim=True)
         _check_finite(rows.gather(-1, best))
         return torch.zeros_like(rows).scatter_(-1, best, 1.0)
-    _check_finite(rows.amax(dim=-1))
-    rows = rows / sampling.temperature
+    largest = rows.amax(dim=-1, keepdim=True)
+    _check_finite(largest)
+    rows = (rows - largest) / sampling.temperature  # no temperature is too small: the best stays 0
     if 0 < sampling.top_k < rows.shape[-1]:
         kth = rows.topk(sampling.top_k, dim=-1).values[..., -1:]
         rows = rows.masked_fill(rows < kth, -torch.inf)
@@ -37,7 +39,7 @@ def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
 
 
 def _top_p(probs: Tensor, top_p: float) -> Tensor:
-    """Nucleus sampling (Holtzman et al. 2020): the smallest set of tokens whose mass reaches top_p."""
+    """Nucleus sampling (Holtzman et al. 2020): the smallest set whose mass reaches top_p."""
     ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
     mass_before = ordered.cumsum(dim=-1) - ordered
     ordered = ordered.masked_fill(mass_before >= top_p, 0.0)

@@ -1,0 +1,182 @@
+"""Which KV cell holds which token of which sequence. Bookkeeping: knows no tensors and no model.
+
+All sequences share one pool of numbered cells. A cell may belong to several sequences (a common
+prefix), so cells are reference counted, and dropping tokens never moves data. Closed sequences stay
+cached; the least recently used goes first.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from outrider.errors import CapacityError, InvalidArgumentError
+from outrider.models.base import Feed, ModelSequence
+
+MAX_CACHED_SEQUENCES = 256
+"""More closed sequences are not kept, so that looking for a common prefix stays cheap."""
+
+
+@dataclass(slots=True, eq=False)
+class CellSequence(ModelSequence):
+    """A sequence and its cells: `cells[i]` holds committed token i, `node_cells[number]` a node."""
+
+    cells: list[int] = field(default_factory=list)
+    node_cells: dict[int, int] = field(default_factory=dict)
+
+
+class CellLedger:
+    """Hands out the cells of one pool to sequences and takes them back."""
+
+    def __init__(self, total: int) -> None:
+        if total < 1:
+            raise InvalidArgumentError(f"kv_tokens is {total}; give at least 1")
+        self.total = total
+        self._references = [0] * total
+        self._free = list(range(total))
+        self._live: dict[int, CellSequence] = {}
+        self._cached: dict[int, CellSequence] = {}
+
+    @property
+    def used(self) -> int:
+        """Cells that hold a token of a live or cached sequence."""
+        return self.total - len(self._free)
+
+    @property
+    def pinned(self) -> int:
+        """Cells of live sequences: what is left when everything cached is evicted."""
+        return len(self._pinned_cells())
+
+    def open(self, token_ids: Sequence[int]) -> CellSequence:
+        """A live sequence sharing the longest prefix that any holds, at most all but the last."""
+        wanted = list(token_ids[:-1])
+        best: CellSequence | None = None
+        length = 0
+        for candidate in (*self._live.values(), *self._cached.values()):
+            common = common_prefix(candidate.tokens, wanted)
+            if common > length:
+                best, length = candidate, common
+        sequence = CellSequence()
+        if best is not None:
+            sequence.tokens = best.tokens[:length]
+            sequence.cells = best.cells[:length]
+            self._share(sequence.cells)
+            if best.is_closed:
+                self._cached[id(best)] = self._cached.pop(id(best))
+        self._live[id(sequence)] = sequence
+        return sequence
+
+    def reserve(self, feeds: Sequence[Feed]) -> list[list[int]]:
+        """Cells for the tokens of each feed; evicts cached sequences where that is needed.
+
+        Raises CapacityError before anything is changed. `record` or `release` must follow.
+        """
+        sequences = [self._own(feed.sequence) for feed in feeds]
+        needed = sum(len(feed.tokens) for feed in feeds)
+        self._make_room(needed, len(sequences))
+        taken = [[heapq.heappop(self._free) for _ in feed.tokens] for feed in feeds]
+        for cells in taken:
+            self._share(cells)
+        return taken
+
+    def record(self, feeds: Sequence[Feed], reserved: Sequence[Sequence[int]]) -> None:
+        """Makes the fed tokens uncommitted nodes that live in the reserved cells."""
+        for feed, cells in zip(feeds, reserved, strict=True):
+            sequence = self._own(feed.sequence)
+            for token, parent, cell in zip(feed.tokens, feed.parents, cells, strict=True):
+                sequence.node_cells[sequence.add(parent, token)] = cell
+
+    def release(self, reserved: Iterable[Iterable[int]]) -> None:
+        """Gives reserved cells back after a pass that failed."""
+        for cells in reserved:
+            self._drop(cells)
+
+    def keep(self, sequence: ModelSequence, path: Sequence[int], surviving: Iterable[int]) -> None:
+        """Commits `path`, keeps `surviving` below it and frees the cells of all other nodes."""
+        owned = self._own(sequence)
+        dropped = owned.commit(path, surviving)
+        owned.cells.extend(owned.node_cells.pop(number) for number in path)
+        self._drop([owned.node_cells.pop(number) for number in dropped])
+
+    def close(self, sequence: ModelSequence) -> None:
+        """Ends the sequence: nodes are freed, committed tokens stay cached. Twice is allowed."""
+        if sequence.is_closed:
+            return
+        owned = self._own(sequence)
+        self.keep(owned, (), ())
+        owned.is_closed = True
+        del self._live[id(owned)]
+        self._cache(owned)
+
+    def _cache(self, closed: CellSequence) -> None:
+        """Keeps a closed sequence unless another covers it, and drops those that it covers."""
+        for other in list(self._cached.values()):
+            common = common_prefix(closed.tokens, other.tokens)
+            if common == len(closed.tokens):
+                self._cached[id(other)] = self._cached.pop(id(other))
+                self._drop(closed.cells)
+                return
+            if common == len(other.tokens):
+                self._evict(other)
+        if closed.tokens:
+            self._cached[id(closed)] = closed
+        while len(self._cached) > MAX_CACHED_SEQUENCES:
+            self._evict(next(iter(self._cached.values())))
+
+    def _own(self, sequence: ModelSequence) -> CellSequence:
+        if sequence.is_closed:
+            raise InvalidArgumentError("the sequence is closed; open a new one")
+        owned = self._live.get(id(sequence))
+        if owned is None:
+            raise InvalidArgumentError(
+                "the sequence belongs to another model; open it on the model that runs it"
+            )
+        return owned
+
+    def _pinned_cells(self) -> set[int]:
+        pinned: set[int] = set()
+        for sequence in self._live.values():
+            pinned.update(sequence.cells, sequence.node_cells.values())
+        return pinned
+
+    def _make_room(self, needed: int, passes: int) -> None:
+        if needed <= len(self._free):
+            return
+        available = self.total - self.pinned
+        if needed > available:
+            raise CapacityError(
+                f"the pass needs {needed} KV cells for {passes} sequence(s) and {available} of the "
+                f"{self.total} can be had; close sessions, give shorter prompts or raise kv_tokens",
+                metadata={"needed": str(needed), "available": str(available)},
+            )
+        while len(self._free) < needed:
+            self._evict(next(iter(self._cached.values())))
+
+    def _evict(self, sequence: CellSequence) -> None:
+        del self._cached[id(sequence)]
+        self._drop(sequence.cells)
+
+    def _share(self, cells: Iterable[int]) -> None:
+        for cell in cells:
+            self._references[cell] += 1
+
+    def _drop(self, cells: Iterable[int]) -> None:
+        for cell in cells:
+            self._references[cell] -= 1
+            if self._references[cell] == 0:
+                heapq.heappush(self._free, cell)
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix; compares slices, so that a long match is no slow loop.
+
+    >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
+    2
+    """
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,58 @@
+"""How a model is loaded; imports nothing heavy, so that settings can be read quickly."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+
+from outrider.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How a model is loaded; each backend refuses what it cannot honour."""
+
+    dtype: str = "auto"
+    device: str = "auto"
+    device_map: str = ""
+    quantization: str = ""
+    threads: int = 0
+    kv_tokens: int = 16384
+    context_tokens: int = 0
+    revision: str = ""
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low in (("threads", 0), ("kv_tokens", 1), ("context_tokens", 0)):
+            value = getattr(self, name)
+            if value < low:
+                raise InvalidArgumentError(
+                    f"{name} is {value}; give a whole number of at least {low}"
+                )
+
+
+def refuse_options(backend: str, options: ModelOptions, honoured: Collection[str]) -> None:
+    """Raises InvalidArgumentError naming the options that are set and `backend` cannot honour."""
+    refused = [
+        option.name
+        for option in fields(options)
+        if option.name not in honoured and getattr(options, option.name) != option.default
+    ]
+    if refused:
+        raise InvalidArgumentError(
+            f"the {backend} backend cannot honour {', '.join(refused)}; leave it unset, or use "
+            "another backend"
+        )
+
+
+def lowered_context(model_tokens: int, wanted_tokens: int) -> int:
+    """The context to use: the model's own, or the lower one that `context_tokens` asks for.
+
+    >>> lowered_context(8192, 0), lowered_context(8192, 4096)
+    (8192, 4096)
+    """
+    if wanted_tokens > model_tokens:
+        raise InvalidArgumentError(
+            f"context_tokens is {wanted_tokens}; give 1 to {model_tokens}, the model's own "
+            "context, "
+            "or 0 for that"
+        )
+    return wanted_tokens or model_tokens
