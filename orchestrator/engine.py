@@ -145,7 +145,7 @@ class Engine:
             return
         for draft in self._peers.drafts:
             if not draft.is_usable:
-                session.notices.append(f"draft {draft.name} is not used: it {draft.problem}")
+                session.notices.append(f"draft {draft.name} is not used: {draft.problem}")
         if not usable:
             session.notices.append("no draft takes part; the target answers at its own speed")
 
@@ -153,7 +153,7 @@ class Engine:
         """A draft that failed slows the session down at most; a dead one is not asked again."""
         session.detach(draft, error.message)
         if isinstance(error, UnavailableError):
-            draft.peer.note(error.message)
+            draft.peer.fail(error.message)
 
     async def _next(self, session: Session) -> Arrival:
         try:

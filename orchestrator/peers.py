@@ -18,7 +18,7 @@ from outrider.wire.draft_client import DraftClient
 from outrider.wire.verify_client import VerifyClient
 
 PROBE_TIMEOUT_S = 2.0
-PROBE_EVERY_S = 2.0
+PROBE_EVERY_S = 1.0
 
 
 class Peer:
@@ -34,15 +34,21 @@ class Peer:
         self.name = name
         self.address = address
         self.info: ModelInfo | None = None
-        self.problem = "was not asked yet"
         self.round_trip_us = 0
+        self._failure = "was not asked yet"
+        self._announced = self._failure
         self._ask = ask
         self._misfit = misfit
 
     @property
+    def problem(self) -> str:
+        """Why it is not usable; empty where it answered and fits the target."""
+        return self._failure or (self._misfit(self.info) if self.info is not None else "")
+
+    @property
     def is_usable(self) -> bool:
         """Whether it answered and fits the target."""
-        return self.info is not None and not self.problem
+        return not self.problem
 
     def view(self) -> ServiceView:
         """How it is, for users."""
@@ -51,23 +57,32 @@ class Peer:
         )
 
     async def probe(self) -> None:
-        """Asks for the model; sets `info`, `problem` and the round trip."""
-        started = time.perf_counter_ns()
+        """Asks for the model; what it answers, or that it does not, holds until the next probe."""
         try:
+            if self._failure:
+                # The first answer may have waited for the connection; the next one is the measure.
+                await self._ask(PROBE_TIMEOUT_S)
+            started = time.perf_counter_ns()
             self.info = await self._ask(PROBE_TIMEOUT_S)
         except OutriderError as error:
-            self.note(error.message)
+            self._failure = error.message
         else:
             round_trip_us = (time.perf_counter_ns() - started) // 1000
             self.round_trip_us = min(self.round_trip_us or round_trip_us, round_trip_us)
-            self.note(self._misfit(self.info))
+            self._failure = ""
 
-    def note(self, problem: str) -> None:
-        """Not usable for this reason (empty: usable), until the next probe says otherwise."""
-        if problem != self.problem:
+    def fail(self, problem: str) -> None:
+        """It failed a session: not usable until the next probe says otherwise."""
+        self._failure = problem
+        self.announce()
+
+    def announce(self) -> None:
+        """Logs a change, once."""
+        problem = self.problem
+        if problem != self._announced:
             log = get_logger().warning if problem else get_logger().info
             log("peer", peer=self.name, address=self.address, problem=problem or None)
-        self.problem = problem
+        self._announced = problem
 
 
 class VerifyPeer(Peer):
@@ -85,8 +100,8 @@ class VerifyPeer(Peer):
             await self.probe()
         if self.info is None or self.problem:
             raise UnavailableError(
-                f"the verify service cannot be used: {self.problem} Start it (outrider serve "
-                "verify), or give its address (--verify)",
+                f"the verify service cannot be used: {self.problem}; start it (outrider serve verify) "
+                "or give its address (--verify)",
                 retry_after_s=PROBE_EVERY_S,
             )
         return self.info
@@ -134,9 +149,11 @@ class Peers:
         self._prober = asyncio.create_task(self._keep_probing())
 
     async def probe(self) -> None:
-        """The verifier first: drafts are compared with it."""
-        await self.verify.probe()
-        await asyncio.gather(*(draft.probe() for draft in self.drafts))
+        """Asks everyone at once."""
+        everyone: tuple[Peer, ...] = (self.verify, *self.drafts)
+        await asyncio.gather(*(peer.probe() for peer in everyone))
+        for peer in everyone:
+            peer.announce()
 
     async def stop(self) -> None:
         """Closes the channels."""

@@ -1,8 +1,11 @@
 """Channels to other services: options, and what a call does when nobody answers."""
 
+import asyncio
 from collections.abc import Sequence
 
 import grpc
+
+from outrider.errors import UnavailableError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -13,7 +16,7 @@ CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
     # Sessions of one orchestrator to one service must not share one TCP window with another peer.
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -31,3 +34,14 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
 def open_channel(address: str) -> grpc.aio.Channel:
     """A plain-text channel to `host:port`."""
     return grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+
+
+async def wait_connected(channel: grpc.aio.Channel, address: str, timeout_s: float) -> None:
+    """Returns once the peer is connected; calls made before that fail while gRPC backs off.
+
+    Raises UnavailableError where nothing answers for `timeout_s`.
+    """
+    try:
+        await asyncio.wait_for(channel.channel_ready(), timeout_s)
+    except asyncio.TimeoutError:
+        raise UnavailableError(f"nothing answers at {address}; is it running?") from None

@@ -8,6 +8,7 @@ import grpc
 from outrider.errors import InvalidArgumentError
 from outrider.types import Chunk, DraftCommit, DraftOpening, ModelInfo
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc
+from outrider.wire.channels import wait_connected
 from outrider.wire.convert import chunk_from, commit_to, draft_opening_to, info_from
 from outrider.wire.errors import from_rpc_error
 from outrider.wire.links import Arrival, Link
@@ -42,9 +43,11 @@ class DraftClient:
     def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
         self._stub = draft_pb2_grpc.DraftServiceStub(channel)
         self._address = address
+        self._channel = channel
 
     async def model_info(self, timeout_s: float) -> ModelInfo:
         """The draft model's facts; raises a domain error where it does not answer or fit."""
+        await wait_connected(self._channel, self._address, timeout_s)
         try:
             response = await self._stub.GetModelInfo(
                 draft_pb2.DraftServiceGetModelInfoRequest(), timeout=timeout_s

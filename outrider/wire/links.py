@@ -53,16 +53,16 @@ class Link(Generic[Request]):
         self.wire_bytes = 0
         self._inbox = inbox
         self._decode = decode
-        self._outbox: asyncio.Queue[Request] = asyncio.Queue(MAX_UNSENT)
+        self._outbox: asyncio.Queue[Request | None] = asyncio.Queue(MAX_UNSENT)
         self._is_over = False
+        self._has_answered = False
         self._call = start(self._requests())
         self._reader = asyncio.create_task(self._read())
 
     def close(self) -> None:
         """Cancels the stream; nothing arrives from it any more."""
-        self._is_over = True
         self._reader.cancel()
-        self._call.cancel()
+        self._end()
 
     def send(self, request: Request) -> None:
         """Queues a request; a peer that lets too many pile up counts as lost."""
@@ -77,25 +77,33 @@ class Link(Generic[Request]):
             self._reader = asyncio.create_task(self._inbox.put(Arrival(self, error=error)))
 
     async def _requests(self) -> AsyncIterator[Request]:
-        while True:
-            yield await self._outbox.get()
+        while (request := await self._outbox.get()) is not None:
+            yield request
+
+    def _end(self) -> None:
+        """Cancels the call, and ends its requests: gRPC waits for more even after the peer is done."""
+        self._is_over = True
+        self._call.cancel()
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+        self._outbox.put_nowait(None)
 
     async def _read(self) -> None:
         error: OutriderError = UnavailableError(f"{self.name} ended the stream")
         try:
             async for response in self._call:
+                self._has_answered = True
                 self._count(response)
                 await self._inbox.put(Arrival(self, self._decode(response)))
         except grpc.RpcError as rpc_error:
-            error = from_rpc_error(rpc_error)
+            error = from_rpc_error(rpc_error, address=self.name, has_answered=self._has_answered)
         except OutriderError as broken_protocol:
             error = broken_protocol
         except asyncio.CancelledError:
             # Our own close; otherwise a channel that was closed below us.
             if self._is_over:
                 raise
-        self._is_over = True
-        self._call.cancel()
+        self._end()
         await self._inbox.put(Arrival(self, error=error))
 
     def _count(self, message: Message) -> None:

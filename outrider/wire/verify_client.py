@@ -9,6 +9,7 @@ from outrider.errors import InvalidArgumentError
 from outrider.types import ModelInfo, ReadinessPolicy, VerifyOpening
 from outrider.v1 import common_pb2, verify_pb2, verify_pb2_grpc
 from outrider.vocabulary import Vocabulary
+from outrider.wire.channels import wait_connected
 from outrider.wire.convert import info_from, policy_to, verdict_from, verify_opening_to
 from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.errors import from_rpc_error
@@ -35,9 +36,11 @@ class VerifyClient:
     def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
         self._stub = verify_pb2_grpc.VerifyServiceStub(channel)
         self._address = address
+        self._channel = channel
 
     async def model_info(self, timeout_s: float) -> ModelInfo:
         """The target's facts; raises a domain error where it does not answer or fit."""
+        await wait_connected(self._channel, self._address, timeout_s)
         try:
             response = await self._stub.GetModelInfo(
                 verify_pb2.VerifyServiceGetModelInfoRequest(), timeout=timeout_s
