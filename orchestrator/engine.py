@@ -145,9 +145,9 @@ class Engine:
             return
         for draft in self._peers.drafts:
             if not draft.is_usable:
-                session.notices.append(f"draft {draft.name} is not used: {draft.problem}")
+                session.notice(f"draft {draft.name} is not used: {draft.problem}")
         if not usable:
-            session.notices.append("no draft takes part; the target answers at its own speed")
+            session.notice("no draft takes part; the target answers at its own speed")
 
     def _lose(self, session: Session, draft: Attached, error: OutriderError) -> None:
         """A draft that failed slows the session down at most; a dead one is not asked again."""

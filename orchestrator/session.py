@@ -81,6 +81,7 @@ class Session:
         self._plan = plan(self._seen, limits, has_drafts=False)
         self._started_ns = time.perf_counter_ns()
         self._wire = [0, 0]
+        self._notices_given = 0
 
     def open_verify(self, peer: VerifyPeer) -> None:
         """Opens, or resumes from what was emitted. Drafts come first: the plan depends on them."""
@@ -128,7 +129,7 @@ class Session:
         self._let_go(draft.link)
         if problem is not None:
             draft.stats.lost = True
-            self.notices.append(f"draft {draft.stats.name} was lost: {problem}")
+            self.notice(f"draft {draft.stats.name} was lost: {problem}")
 
     def attached(self, link: AnyLink) -> Attached | None:
         """The draft behind a link, if it still takes part."""
@@ -168,8 +169,14 @@ class Session:
             )
         )
 
+    def notice(self, text: str) -> None:
+        """Something the user should know; told once, however often it happens."""
+        if text not in self.notices:
+            self.notices.append(text)
+
     def started(self) -> Started:
         """The first event."""
+        self._notices_given = len(self.notices)
         return Started(
             self.request.request_id,
             self.sampling.seed or 0,
@@ -179,13 +186,14 @@ class Session:
         )
 
     def finished(self) -> Finished:
-        """The last event."""
+        """The last event; its notices are those that the first one could not know yet."""
         if self.finish_reason is None:
             raise InternalError("the generation has not ended")
         self.close()
         self.stats.messages, self.stats.wire_bytes = self._wire
         self.stats.total_us = self._elapsed_us()
-        return Finished(self.finish_reason, self._decoder.finish(), self.stats, tuple(self.notices))
+        new_notices = tuple(self.notices[self._notices_given :])
+        return Finished(self.finish_reason, self._decoder.finish(), self.stats, new_notices)
 
     def close(self) -> None:
         """Ends every link; the services free what they held."""

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -102,6 +103,8 @@ def run_service(
 ) -> int:
     """Runs a service as this process and returns its exit status: 1 where it cannot serve."""
     configure_logs(name, settings.log_level, settings.log_format)
+    if settings.exit_with_stdin:
+        threading.Thread(target=_terminate_at_end_of_stdin, daemon=True).start()
 
     async def build_and_serve() -> None:
         await serve(await build(), settings)
@@ -117,7 +120,7 @@ def run_service(
 
 
 async def serve(service: Service, settings: ServerSettings) -> None:
-    """Serves until SIGTERM, SIGINT or the end of standard input, then drains and stops.
+    """Serves until SIGTERM or SIGINT, then drains and stops.
 
     Health goes NOT_SERVING first, open sessions get `grace_s` to end, a second signal ends them at
     once. Raises UnavailableError where the port cannot be bound.
@@ -129,7 +132,7 @@ async def serve(service: Service, settings: ServerSettings) -> None:
     names = (*service.names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     port = _bind(server, settings)
-    stopping = _stop_signals(settings.exit_with_stdin)
+    stopping = _stop_signals()
     await server.start()
     for name in ("", *service.names):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -159,21 +162,20 @@ def _bind(server: grpc.aio.Server, settings: ServerSettings) -> int:
         ) from error
 
 
-def _stop_signals(with_stdin: bool) -> "asyncio.Queue[str]":
+def _stop_signals() -> "asyncio.Queue[str]":
     """A queue that gets one entry for each reason to stop."""
     loop = asyncio.get_running_loop()
     reasons: asyncio.Queue[str] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, reasons.put_nowait, number.name)
-    if with_stdin:
-
-        def on_input() -> None:
-            if not os.read(sys.stdin.fileno(), 4096):
-                loop.remove_reader(sys.stdin.fileno())
-                reasons.put_nowait("stdin")
-
-        loop.add_reader(sys.stdin.fileno(), on_input)
     return reasons
+
+
+def _terminate_at_end_of_stdin() -> None:
+    """In a thread from the start, because a parent can die while its child still loads a model."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _first_of(*waits: Awaitable[object], timeout_s: float) -> None:

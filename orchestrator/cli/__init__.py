@@ -1,0 +1,1 @@
+"""The `outrider` command. Nothing heavy is imported before a command needs it."""

@@ -1,0 +1,261 @@
+"""The `outrider` command: its commands and their flags. What they do is imported when they run."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from orchestrator.cli import flags
+from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, say
+from outrider.version import __version__
+
+if TYPE_CHECKING:
+    from outrider.client.request import GenerateOptions
+
+ADDRESS = "localhost:7070"
+FORWARDING = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": [],
+}
+# Typer has no public name for the error that every mistake of parsing is (click's ClickException).
+PARSING_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
+
+app = typer.Typer(
+    name="outrider",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Lossless speculative decoding across machines: cheap drafts ride ahead, the target "
+    "decides every token.",
+)
+serve_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(serve_app, name="serve", help="Run one service, or all of them on this machine.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit status; the entry point of `outrider`."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        status = app(arguments, prog_name="outrider", standalone_mode=False)
+    except PARSING_ERROR as error:
+        command = getattr(getattr(error, "ctx", None), "command_path", "outrider")
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        say(f"{message} ({command} --help shows what there is)")
+        return MISUSED
+    except typer.Abort:
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status if isinstance(status, int) else 0
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"outrider {__version__}")
+        raise typer.Exit
+    _help_without_command(context)
+
+
+@serve_app.callback()
+def _serve(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+def _help_without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@serve_app.command("draft", context_settings=FORWARDING)
+def _serve_draft(context: typer.Context) -> None:
+    """The draft service: proposes tokens. Its own flags: outrider serve draft --help."""
+    _serve_one("draft", context)
+
+
+@serve_app.command("verify", context_settings=FORWARDING)
+def _serve_verify(context: typer.Context) -> None:
+    """The verify service: runs the target. Its own flags: outrider serve verify --help."""
+    _serve_one("verify", context)
+
+
+@serve_app.command("orchestrator", context_settings=FORWARDING)
+def _serve_orchestrator(context: typer.Context) -> None:
+    """The orchestrator: answers users. Its own flags: outrider serve orchestrator --help."""
+    _serve_one("orchestrator", context)
+
+
+def _serve_one(service: str, context: typer.Context) -> None:
+    from orchestrator.cli.serve import serve_one
+
+    raise typer.Exit(serve_one(service, context.args))
+
+
+@serve_app.command("all", short_help="Everything at once, on this machine.")
+def _serve_all(
+    model: Annotated[str, typer.Option(help="The target.")] = "smollm2",
+    draft_model: flags.DraftModels = ["ngram:"],  # noqa: B006 - Typer copies it
+    host: Annotated[str, typer.Option(help="Where users reach it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7070,
+    allow_plaintext: Annotated[
+        bool, typer.Option("--allow-plaintext", help="Listen beyond loopback without TLS.")
+    ] = False,
+    ray: flags.Ray = "embedded",
+    threads: flags.Threads = 0,
+    grace_s: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that running requests get to end.")
+    ] = 5.0,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """The target, its drafts and the orchestrator, each as a process on this machine.
+
+    Further settings come from the environment, named as in each service's --help:
+    OUTRIDER_VERIFY_KV_TOKENS=32768, OUTRIDER_DRAFT_DEVICE=cuda:1, OUTRIDER_WIDTH=2.
+    """
+    from orchestrator.cli.serve import serve_all
+    from orchestrator.cli.stack_plan import StackPlan
+
+    serve_all(
+        StackPlan(
+            model,
+            tuple(draft_model),
+            host,
+            port,
+            threads,
+            grace_s,
+            every_service=("--log-level", log_level),
+            orchestrator=("--ray", ray, *(["--allow-plaintext"] if allow_plaintext else [])),
+        )
+    )
+
+
+@app.command("generate")
+def _generate(
+    prompt: Annotated[str | None, typer.Argument(help="Text; '-': standard input.")] = None,
+    address: flags.Address = ADDRESS,
+    max_tokens: flags.MaxTokens = 256,
+    temperature: flags.Temperature = None,
+    top_k: flags.TopK = None,
+    top_p: flags.TopP = None,
+    min_p: flags.MinP = None,
+    seed: flags.Seed = None,
+    mode: flags.Mode = None,
+    max_drafts: flags.MaxDrafts = None,
+    num_speculative_tokens: flags.SpeculativeTokens = None,
+    width: flags.Width = None,
+    model: flags.Model = "",
+    timeout: flags.Timeout = None,
+    raw: flags.Raw = False,
+    json: flags.Json = False,
+) -> None:
+    """Answer one prompt. The answer goes to standard output, everything else to standard error."""
+    from orchestrator.cli.generate import generate
+    from orchestrator.cli.prompts import read_prompt
+
+    options: GenerateOptions = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+        "mode": mode,
+        "max_drafts": max_drafts,
+        "num_speculative_tokens": num_speculative_tokens,
+        "width": width,
+        "model": model,
+        "timeout_s": timeout,
+    }
+    generate(read_prompt(prompt), address, raw=raw, show_json=json, options=options)
+
+
+@app.command("chat")
+def _chat(
+    address: flags.Address = ADDRESS,
+    max_tokens: flags.MaxTokens = 256,
+    temperature: flags.Temperature = None,
+    top_k: flags.TopK = None,
+    top_p: flags.TopP = None,
+    min_p: flags.MinP = None,
+    seed: flags.Seed = None,
+    mode: flags.Mode = None,
+    max_drafts: flags.MaxDrafts = None,
+    num_speculative_tokens: flags.SpeculativeTokens = None,
+    width: flags.Width = None,
+    model: flags.Model = "",
+    timeout: flags.Timeout = None,
+    raw: flags.Raw = False,
+) -> None:
+    """Talk to the model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves."""
+    from orchestrator.cli.chat import chat
+
+    options: GenerateOptions = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+        "mode": mode,
+        "max_drafts": max_drafts,
+        "num_speculative_tokens": num_speculative_tokens,
+        "width": width,
+        "model": model,
+        "timeout_s": timeout,
+    }
+    chat(address, raw=raw, options=options)
+
+
+@app.command("ps")
+def _ps(
+    address: flags.Address = ADDRESS,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the reply.")] = 10.0,
+    json: flags.Json = False,
+) -> None:
+    """Show the verifier and the drafts, and how they are."""
+    from orchestrator.cli.ps import show_cluster
+
+    show_cluster(address, timeout, show_json=json)
+
+
+@app.command("demo")
+def _demo(
+    prompt: Annotated[str | None, typer.Argument(help="Default: one that suits drafts.")] = None,
+    draft_model: flags.DraftModels = ["ngram:"],  # noqa: B006 - Typer copies it
+    max_tokens: flags.MaxTokens = 128,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Repeats an answer.")] = 7,
+    ray: flags.Ray = "embedded",
+    threads: flags.Threads = 0,
+    model: Annotated[str, typer.Option(hidden=True)] = "smollm2",
+) -> None:
+    """Start everything here, answer a prompt with drafts and without, and compare.
+
+    The models that come with Outrider are fetched on first use. Nothing is left running.
+    """
+    from orchestrator.cli.demo import PROMPT, Demo, show
+    from orchestrator.cli.prompts import read_prompt
+    from orchestrator.cli.stack_plan import StackPlan
+
+    show(
+        Demo(
+            StackPlan(
+                model,
+                tuple(draft_model),
+                threads=threads,
+                grace_s=1.0,
+                orchestrator=("--ray", ray),
+            ),
+            read_prompt(PROMPT if prompt is None else prompt),
+            {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
+        )
+    )

@@ -1,0 +1,121 @@
+"""What the command says: answers on standard output, everything else on standard error."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from outrider.errors import InternalError, InvalidArgumentError, OutriderError
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+NOBODY_ANSWERS = "nothing answers at"
+NO_CHAT_TEMPLATE = "no chat template"
+"""How two errors are recognised for which this command knows what to do."""
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+
+
+def say(text: str) -> None:
+    """One line for the person in front of the screen; what follows a line break is shown below."""
+    typer.echo("outrider: " + text.rstrip().replace("\n", "\n    "), err=True)
+
+
+def fail(text: str, status: int = FAILED) -> NoReturn:
+    """Says why the command ends here."""
+    say(text)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Ends the command with one line and status 1 where a domain error comes through."""
+    try:
+        yield
+    except OutriderError as error:
+        fail(told(error))
+
+
+@contextmanager
+def misuse_told() -> Iterator[None]:
+    """Ends the command with one line and status 2 where an argument is refused unsent."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        fail(error.message, MISUSED)
+
+
+def told(error: OutriderError) -> str:
+    """A domain error as this command tells it."""
+    if error.message.startswith(NOBODY_ANSWERS):
+        plain = error.message.partition(" (gRPC")[0]
+        return f"{plain} To start everything on this machine: outrider serve all"
+    if NO_CHAT_TEMPLATE in error.message:
+        return f"{error.message} Here: --raw sends the text as it is"
+    where = f" (request {error.request_id})" if isinstance(error, InternalError) else ""
+    return error.message + where
+
+
+def is_colourful() -> bool:
+    """Whether standard output is a terminal that shows colours, and nobody asked for none."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not is_plain
+
+
+def write(text: str, colour: str | None = None) -> None:
+    """A piece of an answer, shown at once. A terminal gets no control characters from a model."""
+    if sys.stdout.isatty():
+        text = "".join(c for c in text if c.isprintable() or c in "\n\t")
+    if colour and is_colourful():
+        text = typer.style(text, fg=colour)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class Progress:
+    """What is being waited for: a spinner on a terminal, nothing but the said lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+        self._started = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._started
+
+    def waits_for(self, text: str) -> None:
+        """Shows what is waited for now."""
+        if self._status is not None:
+            from rich.text import Text
+
+            self._status.update(Text(text))
+
+    def says(self, text: str) -> None:
+        """A line that stays."""
+        say(text)

@@ -1,0 +1,103 @@
+"""`outrider demo`: a whole stack, one answer with drafts and the same one without, what it took."""
+
+from dataclasses import dataclass
+
+import typer
+
+from orchestrator.cli.console import FAILED, Progress, errors_told, fail, is_colourful, say, write
+from orchestrator.cli.interrupts import Interrupts
+from orchestrator.cli.prompts import as_messages
+from orchestrator.cli.serve import bring_up
+from orchestrator.cli.stack import Stack
+from orchestrator.cli.stack_plan import StackPlan
+from orchestrator.cli.summary import comparison
+from outrider.client import Client, Result
+from outrider.client.request import GenerateOptions
+
+PROMPT = """\
+Copy this poem, then copy it again:
+The sea is wide, the sea is blue,
+The sea is older than me and you.
+The ships go out, the ships come in,
+And where they end, the waves begin."""
+
+WARM_UP_TOKENS = 8
+COLOURS = ("green", "cyan", "yellow", "magenta")
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What is shown: a stack, a prompt, and how to sample."""
+
+    plan: StackPlan
+    prompt: str
+    options: GenerateOptions
+
+
+def show(demo: Demo) -> None:
+    """Runs the demonstration; whatever ends it, no process is left."""
+    with Interrupts() as interrupts:
+        try:
+            with Stack(demo.plan, interrupts) as stack, errors_told():
+                with Progress() as progress:
+                    bring_up(stack, progress)
+                with Client(stack.address) as client:
+                    _perform(demo, client)
+        except KeyboardInterrupt:
+            say("stopped; no process is left")
+            raise typer.Exit(interrupts.status) from None
+
+
+def _perform(demo: Demo, client: Client) -> None:
+    typer.secho(f"\n{demo.prompt}\n", bold=True)
+    with Progress() as progress:
+        progress.waits_for("reading the prompt")
+        _answer(client, demo.prompt, {**demo.options, "max_tokens": WARM_UP_TOKENS})
+    drafted = _stream(demo, client)
+    with Progress() as progress:
+        progress.waits_for("the same again without drafts, to compare")
+        alone = _answer(client, demo.prompt, {**demo.options, "max_drafts": 0})
+    _compare(demo, drafted, alone)
+
+
+def _answer(client: Client, prompt: str, options: GenerateOptions) -> Result:
+    with client.generate(as_messages(prompt), **options) as generation:
+        return generation.result()
+
+
+def _stream(demo: Demo, client: Client) -> Result:
+    with client.generate(as_messages(demo.prompt), **demo.options) as generation:
+        started = generation.wait_started()
+        colours = dict(zip(started.drafts, COLOURS * len(started.drafts), strict=False))
+        for token in generation:
+            write(token.text, colours.get(token.draft))
+        result = generation.result()
+    write(result.text[sum(len(token.text) for token in result.tokens) :] + "\n")
+    if is_colourful() and colours:
+        write("\n")
+        for name, colour in colours.items():
+            write(f"■ drafted by {name}, accepted by the target   ", colour)
+        write("■ the target's own\n")
+    write("\n")
+    for notice in result.notices:
+        say(notice)
+    return result
+
+
+def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
+    ids, expected = ([token.id for token in result.tokens] for result in (drafted, alone))
+    if ids != expected:
+        pairs = zip(ids, expected, strict=False)
+        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(expected)))
+        fail(
+            f"with drafts the answer differs from token {shared + 1} on, which must never be; "
+            "please report the prompt, the models and the seed "
+            f"{drafted.seed}. Without drafts it is:\n{alone.text}",
+            FAILED,
+        )
+    draft_is_target = demo.plan.model in demo.plan.drafts
+    write(comparison(drafted, alone, draft_is_target) + "\n")
+    write(
+        f"Both times the tokens are the same, one by one (seed {drafted.seed}). Timed from request "
+        "to last token, with the prompt already read in both runs.\n"
+    )

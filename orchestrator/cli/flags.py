@@ -1,0 +1,49 @@
+"""The flags that several commands have, each declared once."""
+
+from typing import Annotated
+
+import typer
+
+Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="The orchestrator.")]
+MaxTokens = Annotated[int, typer.Option(help="Length of the answer at most.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="0: always the likeliest token. Default: 1.")
+]
+TopK = Annotated[int | None, typer.Option(help="Sample from the K likeliest tokens only.")]
+TopP = Annotated[
+    float | None, typer.Option(help="Sample from the likeliest tokens of this total probability.")
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Leave out tokens below this share of the likeliest one's probability."),
+]
+Seed = Annotated[int | None, typer.Option(help="Repeats an answer. Default: a new one.")]
+Mode = Annotated[
+    str | None,
+    typer.Option(help="How drafts are accepted: coupled, rejection or match. All are lossless."),
+]
+MaxDrafts = Annotated[int | None, typer.Option(help="Drafts to use at most; 0: none.")]
+SpeculativeTokens = Annotated[
+    int | None, typer.Option(help="Longest drafted path that one target pass verifies.")
+]
+Width = Annotated[int | None, typer.Option(help="Children that a draft proposes at each node.")]
+Model = Annotated[str, typer.Option(help="Refuse another target model than this.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="For the whole answer. Default: 600.", show_default=False),
+]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="Send the text as it is, without the model's chat template.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+DraftModels = Annotated[
+    list[str],
+    typer.Option("--draft-model", help="A draft; repeat the flag for several. 'none': no draft."),
+]
+Ray = Annotated[
+    str,
+    typer.Option(help="embedded: start Ray here; local: do without; or the address of a cluster."),
+]
+Threads = Annotated[
+    int, typer.Option(min=0, help="CPU threads of all models together; 0: all cores.")
+]

@@ -1,0 +1,67 @@
+"""`outrider generate`: one prompt in, one answer out, as it comes."""
+
+import json
+
+import typer
+
+from orchestrator.cli.console import INTERRUPTED, errors_told, misuse_told, say, write
+from orchestrator.cli.prompts import as_messages
+from orchestrator.cli.summary import answer_line, as_json, counted
+from outrider.client import Client, Generation
+from outrider.client.request import GenerateOptions
+
+
+def generate(
+    prompt: str, address: str, *, raw: bool, show_json: bool, options: GenerateOptions
+) -> None:
+    """Streams the answer to standard output, and tells about it on standard error.
+
+    Ctrl-C ends the answer on the server, keeps what had come, and ends with status 130.
+    """
+    with errors_told():
+        with misuse_told():
+            client = Client(address)
+            generation = client.generate(prompt if raw else as_messages(prompt), **options)
+        with client, generation:
+            try:
+                _stream(generation, is_shown=not show_json)
+            except KeyboardInterrupt:
+                _tell_interrupted(generation, show_json)
+                raise typer.Exit(INTERRUPTED) from None
+            if show_json:
+                write(json.dumps(as_json(generation.result()), ensure_ascii=False) + "\n")
+
+
+def _stream(generation: Generation, *, is_shown: bool) -> None:
+    for notice in generation.wait_started().notices:
+        say(notice)
+    told = len(generation.wait_started().notices)
+    shown = 0
+    try:
+        for token in generation:
+            if is_shown:
+                write(token.text)
+                shown += len(token.text)
+    finally:
+        result_text = generation.text
+        if is_shown and result_text:
+            write(result_text[shown:] + "\n")
+    result = generation.result()
+    for notice in result.notices[told:]:
+        say(notice)
+    if is_shown:
+        say(answer_line(result))
+
+
+def _tell_interrupted(generation: Generation, show_json: bool) -> None:
+    count = len(generation.tokens)
+    if show_json:
+        partial = {
+            "text": generation.text,
+            "ids": [token.id for token in generation.tokens],
+            "finish_reason": None,
+            "seed": generation.started.seed if generation.started else None,
+            "notices": list(generation.started.notices) if generation.started else [],
+        }
+        write(json.dumps(partial, ensure_ascii=False) + "\n")
+    say(f"stopped after {counted(count, 'token')}")

@@ -1,0 +1,51 @@
+"""`outrider ps`: the services behind an orchestrator, and how they are."""
+
+import json
+from dataclasses import asdict
+
+from orchestrator.cli.console import errors_told, is_colourful, misuse_told, write
+from outrider.client import Client, Cluster, Service
+
+PIPED_WIDTH = 400
+
+
+def show_cluster(address: str, timeout_s: float, *, show_json: bool) -> None:
+    """Prints a row for the verifier and for each draft."""
+    with errors_told():
+        with misuse_told():
+            client = Client(address, timeout_s=timeout_s)
+        with client:
+            cluster = client.get_cluster()
+    if show_json:
+        write(json.dumps(asdict(cluster), ensure_ascii=False) + "\n")
+    else:
+        _print_table(cluster)
+
+
+def _print_table(cluster: Cluster) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("NAME", "ADDRESS", "USABLE", "MODEL", "CONTEXT", "ROUND TRIP"):
+        is_number = name in ("CONTEXT", "ROUND TRIP")
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for service in (cluster.verify, *cluster.drafts):
+        table.add_row(*(Text(cell) for cell in _cells(service)))
+    console = Console(no_color=not is_colourful())
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    console.print(table)
+
+
+def _cells(service: Service) -> tuple[str, ...]:
+    model = service.model
+    return (
+        service.name,
+        service.address,
+        "yes" if service.usable else f"no: it {service.problem}",
+        model.model_name if model else "",
+        f"{model.context_tokens}" if model else "",
+        f"{service.round_trip_us / 1000:.1f} ms" if service.round_trip_us else "",
+    )

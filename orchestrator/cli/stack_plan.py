@@ -1,0 +1,125 @@
+"""Which processes a stack on this machine has, and how they share its cores. Starts none."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.cli.child import ChildSpec
+
+NO_DRAFT = "none"
+_WEIGHTLESS = ("ngram", "scripted")
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """A target, its drafts, and one orchestrator in front of them, all on this machine."""
+
+    model: str
+    draft_models: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 0
+    threads: int = 0
+    """CPU threads of all models together; 0: all cores."""
+    grace_s: float = 5.0
+    every_service: tuple[str, ...] = ()
+    orchestrator: tuple[str, ...] = ()
+    """Further flags."""
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """The draft models, without the word for none."""
+        return tuple(model for model in self.draft_models if model != NO_DRAFT)
+
+
+def split_threads(cores: int, drafts: int) -> tuple[int, int]:
+    """CPU threads of the target and of each draft: drafts together get a third, at least one each.
+
+    >>> split_threads(2, 1), split_threads(8, 1), split_threads(16, 2), split_threads(4, 0)
+    ((1, 1), (6, 2), (12, 2), (4, 0))
+    """
+    if not drafts:
+        return cores, 0
+    each = max(1, cores // 3 // drafts)
+    return max(1, cores - each * drafts), each
+
+
+def specs_of(
+    plan: StackPlan, ports: Sequence[int]
+) -> tuple[ChildSpec, tuple[ChildSpec, ...], ChildSpec]:
+    """The verifier, the drafts, the orchestrator. `ports` are for the verifier, then the drafts."""
+    cores = plan.threads or usable_cores()
+    heavy = sum(1 for model in plan.drafts if not is_weightless(model))
+    verify_threads, draft_threads = split_threads(cores, heavy)
+    common = ("--grace-s", str(plan.grace_s), *plan.every_service)
+    names = draft_names(plan.drafts)
+    verify = ChildSpec(
+        "verify",
+        f"verify ({plan.model})",
+        "verify_service",
+        (*_model(plan.model, verify_threads), "--port", str(ports[0]), *common),
+        _environment(plan.model),
+    )
+    drafts = tuple(
+        ChildSpec(
+            f"draft-{name}",
+            f"draft {name} ({model})",
+            "draft_service",
+            (*_model(model, draft_threads), "--port", str(port), *common),
+            _environment(model),
+        )
+        for name, model, port in zip(names, plan.drafts, ports[1:], strict=True)
+    )
+    addresses = [f"{name}=127.0.0.1:{port}" for name, port in zip(names, ports[1:], strict=True)]
+    orchestrator = ChildSpec(
+        "orchestrator",
+        "orchestrator",
+        "orchestrator",
+        (
+            *("--host", plan.host, "--port", str(plan.port)),
+            *("--verify", f"127.0.0.1:{ports[0]}", "--draft", ",".join(addresses) or NO_DRAFT),
+            *(*common, *plan.orchestrator),
+        ),
+    )
+    return verify, drafts, orchestrator
+
+
+def draft_names(models: Sequence[str]) -> list[str]:
+    """A short name for each draft, none twice.
+
+    >>> draft_names(["ngram:", "scripted:vocab=8", "org/Tiny-1B", "ngram:n=2"])
+    ['ngram', 'scripted', 'Tiny-1B', 'ngram-2']
+    """
+    names: list[str] = []
+    for model in models:
+        backend, _, argument = model.partition(":")
+        base = argument if backend in ("hf", "llamacpp") and argument else backend
+        base = re.sub(r"[^\w.-]+", "-", base.rstrip("/").rpartition("/")[2]) or "draft"
+        candidates = (base, *(f"{base}-{number}" for number in range(2, len(models) + 1)))
+        names.append(next(name for name in candidates if name not in names))
+    return names
+
+
+def is_weightless(model: str) -> bool:
+    """Whether a model has no weights, and so needs no cores worth speaking of."""
+    return model.partition(":")[0] in _WEIGHTLESS
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _model(model: str, threads: int) -> tuple[str, ...]:
+    flags = ("--model", model)
+    return flags if is_weightless(model) else (*flags, "--threads", str(threads))
+
+
+def _environment(model: str) -> dict[str, str]:
+    # Thread pools that spin while they wait take the cores away from the other services.
+    environment = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    if is_weightless(model):
+        environment["OMP_NUM_THREADS"] = "1"
+    return environment

@@ -1,0 +1,96 @@
+"""What happened, in sentences for people. Pure: results in, text out."""
+
+from dataclasses import asdict
+
+from outrider.client import Result, Stats
+
+SAME_SPEED = 0.05
+"""A difference of up to this share is called none: it is within what repeated runs vary."""
+
+
+def answer_line(result: Result) -> str:
+    """One line about one answer."""
+    stats = result.stats
+    return (
+        f"{counted(stats.emitted_tokens, 'token')} in {passes(stats)}, {drafting(stats)}, "
+        f"{stats.total_us / 1e6:.1f} s ({stats.tokens_per_s:.0f} tokens/s), seed {result.seed}"
+    )
+
+
+def comparison(drafted: Result, alone: Result, draft_is_target: bool) -> str:
+    """One sentence about the same answer with and without drafts."""
+    stats = drafted.stats
+    with_s, without_s = stats.total_us / 1e6, alone.stats.total_us / 1e6
+    ratio = without_s / with_s
+    if ratio > 1 + SAME_SPEED:
+        outcome = f"so drafts made it {ratio:.1f} times as fast"
+    elif ratio < 1 - SAME_SPEED:
+        outcome = f"so drafts did not pay here: {_why_slow(drafted, alone, draft_is_target)}"
+    else:
+        outcome = "so drafts neither helped nor hurt here"
+    return (
+        f"{counted(stats.emitted_tokens, 'token')} took {passes(stats)}, "
+        f"{stats.tokens_per_pass:.1f} tokens a pass: {drafting(stats)}; "
+        f"it took {with_s:.1f} s with drafts and {without_s:.1f} s without, {outcome}."
+    )
+
+
+def passes(stats: Stats) -> str:
+    """How many target passes an answer took."""
+    return counted(stats.target_passes, "target pass", "target passes")
+
+
+def drafting(stats: Stats) -> str:
+    """How much of what was drafted was accepted."""
+    if not stats.drafts:
+        return "no draft took part"
+    if not stats.verified_tokens:
+        return "no drafted token came in time to be verified"
+    return (
+        f"{stats.accepted_tokens} of {counted(stats.verified_tokens, 'verified draft token')} "
+        f"accepted ({stats.acceptance_rate:.0%})"
+    )
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "token"), counted(2, "target pass", "target passes")
+    ('1 token', '2 target passes')
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def as_json(result: Result) -> dict[str, object]:
+    """A result as plain values, with the figures derived from its counts."""
+    stats = result.stats
+    return {
+        "text": result.text,
+        "ids": [token.id for token in result.tokens],
+        "finish_reason": result.finish_reason.value,
+        "seed": result.seed,
+        "request_id": result.request_id,
+        "stats": {
+            **asdict(stats),
+            "tokens_per_pass": stats.tokens_per_pass,
+            "acceptance_rate": stats.acceptance_rate,
+            "tokens_per_s": stats.tokens_per_s,
+        },
+        "notices": list(result.notices),
+    }
+
+
+def _why_slow(drafted: Result, alone: Result, draft_is_target: bool) -> str:
+    stats = drafted.stats
+    if draft_is_target:
+        return (
+            "the draft is the target's own model on the same cores, and takes from it what it "
+            "gives; a draft belongs on another machine or has to be much smaller"
+        )
+    pass_ms = stats.total_us / stats.target_passes / 1000
+    bare_ms = alone.stats.total_us / alone.stats.target_passes / 1000
+    saved = 1 - stats.target_passes / alone.stats.target_passes
+    return (
+        f"they saved {saved:.0%} of the passes, but a pass took {pass_ms:.0f} ms with drafted "
+        f"tokens and {bare_ms:.0f} ms without"
+    )

@@ -1,0 +1,62 @@
+"""`outrider demo` with scripted models: it compares, tells the truth, and leaves nothing behind."""
+
+import os
+import pty
+import signal
+import subprocess
+
+from running_commands import COMMAND, TIMEOUT_S, Output, Running, run, survivors
+
+TARGET = ("--model", "scripted:vocab=62,step_ms=10", "--ray", "local", "--seed", "5")
+GOOD = "scripted:vocab=62,drift=0.1"
+HOPELESS = "scripted:vocab=62,seed=9"
+
+
+def demo(*drafts: str, tokens: int = 40) -> tuple[str, ...]:
+    flags = [flag for draft in drafts for flag in ("--draft-model", draft)]
+    return ("demo", "hello there", *TARGET, *flags, "--max-tokens", str(tokens))
+
+
+def test_the_same_answer_is_given_faster_with_good_drafts():
+    shown = run(*demo(GOOD, HOPELESS))
+    assert shown.status == 0, shown.stderr
+    prompt, answer, sentence, proof = [line for line in shown.stdout.splitlines() if line]
+    assert prompt == "hello there"
+    assert len(answer) == 40
+    assert sentence.startswith("40 tokens took ")
+    assert "times as fast" in sentence
+    assert proof.startswith("Both times the tokens are the same, one by one (seed 5).")
+
+
+def test_without_drafts_it_still_answers_and_says_so():
+    shown = run(*demo("none"))
+    assert shown.status == 0, shown.stderr
+    assert "40 tokens took 40 target passes, 1.0 tokens a pass: no draft took part" in shown.stdout
+    assert "the target answers at its own speed" in shown.stderr
+
+
+def test_ctrl_c_in_the_middle_of_the_answer_leaves_no_process():
+    with Running(demo(GOOD, tokens=8000)) as shown:
+        shown.stdout.wait_for("hello there\n\n")
+        processes = shown.descendants()
+        assert len(processes) == 3
+        shown.send(signal.SIGINT)
+        assert shown.finished().status == 130
+        assert survivors(processes, 5.0) == []
+
+
+def test_a_terminal_shows_who_wrote_which_token():
+    terminal, inside = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    environment["TERM"] = "xterm-256color"
+    command = [*COMMAND, *demo(GOOD)]
+    with subprocess.Popen(
+        command, stdin=inside, stdout=inside, stderr=inside, env=environment
+    ) as shown:
+        os.close(inside)
+        screen = Output(terminal)
+        assert shown.wait(TIMEOUT_S) == 0
+    text = screen.whole()
+    assert "\x1b[32m■ drafted by scripted, accepted by the target" in text
+    assert text.count("\x1b[32m") > 5
+    os.close(terminal)

@@ -1,0 +1,135 @@
+"""`outrider generate` against a stack of scripted models."""
+
+import json
+import signal
+import socket
+import subprocess
+
+import pytest
+from running_commands import COMMAND, TIMEOUT_S, Running, run
+
+from orchestrator.cli.console import told
+from outrider import Client
+from outrider.errors import InternalError, InvalidArgumentError
+
+LONG = ("--max-tokens", "8000")
+
+
+def test_the_text_alone_is_on_standard_output_and_the_summary_on_standard_error(address):
+    answer = run("generate", "hello", "--address", address, "--max-tokens", "40", "--seed", "5")
+    with Client(address) as client:
+        messages = [{"role": "user", "content": "hello"}]
+        expected = client.generate(messages, max_tokens=40, seed=5).result()
+    assert (answer.status, answer.stdout) == (0, expected.text + "\n")
+    assert answer.stderr.startswith("outrider: 40 tokens in ")
+    assert answer.stderr.rstrip().endswith("seed 5")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_piped_prompt_is_the_prompt(address):
+    ask = ("--address", address, "--max-tokens", "20", "--seed", "5")
+    outputs = {
+        run("generate", "grüß dich", *ask).stdout,
+        run("generate", "-", *ask, text="grüß dich\n").stdout,
+        run("generate", *ask, text="grüß dich\n").stdout,
+    }
+    assert len(outputs) == 1
+
+
+def test_raw_sends_the_text_without_the_chat_template(address):
+    ask = ("--address", address, "--max-tokens", "20", "--seed", "5")
+    with Client(address) as client:
+        expected = client.generate("hello", max_tokens=20, seed=5).result().text
+    assert run("generate", "--raw", "hello", *ask).stdout == expected + "\n"
+
+
+def test_json_is_one_object_with_everything(address):
+    ask = ("generate", "hello", "--address", address, "--max-tokens", "20", "--seed", "5")
+    answer = run(*ask, "--json")
+    result = json.loads(answer.stdout)
+    assert result["text"] + "\n" == run(*ask).stdout
+    assert len(result["ids"]) == 20
+    assert (result["finish_reason"], result["seed"], result["notices"]) == ("length", 5, [])
+    assert result["stats"]["emitted_tokens"] == 20
+    assert result["stats"]["tokens_per_pass"] == 20 / result["stats"]["target_passes"]
+    assert answer.stderr == ""
+
+
+def test_a_seed_gives_the_same_text_with_and_without_drafts(address):
+    ask = ("generate", "hello", "--address", address, "--max-tokens", "64", "--seed", "5")
+    helped, alone = run(*ask), run(*ask, "--max-drafts", "0")
+    assert helped.stdout == alone.stdout
+    assert "64 tokens in 64 target passes, no draft took part" in alone.stderr
+
+
+def test_ctrl_c_keeps_what_came_and_ends_the_answer_on_the_server(address):
+    with Running(["generate", "hello", "--address", address, *LONG, "--seed", "5"]) as answer:
+        answer.stdout.wait_for_any()
+        answer.send(signal.SIGINT)
+        finished = answer.finished()
+    assert finished.status == 130
+    assert finished.stdout.endswith("\n")
+    assert "outrider: stopped after " in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_ctrl_c_leaves_whole_json(address):
+    ask = ["generate", "hello", "--address", address, *LONG, "--seed", "5", "--json"]
+    with Running(ask) as answer, Client(address) as client:
+        with client.generate("x", max_tokens=30) as other:
+            other.result()
+        answer.send(signal.SIGINT)
+        finished = answer.finished()
+    if finished.stdout:
+        assert json.loads(finished.stdout)["finish_reason"] is None
+    assert finished.status == 130
+
+
+def test_a_reader_that_leaves_ends_the_answer_quietly(address):
+    command = [*COMMAND, "generate", "hello", "--address", address, *LONG]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as answer:
+        answer.stdout.read(1)
+        answer.stdout.close()
+        stderr = answer.stderr.read()
+        assert (answer.wait(TIMEOUT_S), stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told_why"),
+    [
+        (("--model", "other"), "model 'other' is not served here"),
+        ((*LONG, "--timeout", "0.3"), "took longer than 0.3 s"),
+        (("--max-drafts", "1", "--width", "33"), "width is 33; give 1 to 32"),
+        (("--num-speculative-tokens", "500"), "num_speculative_tokens is 500; give 1 to 128"),
+    ],
+)
+def test_what_the_server_refuses_ends_with_status_1_and_one_line(address, arguments, told_why):
+    refused = run("generate", "hello", "--address", address, *arguments)
+    assert refused.status == 1
+    assert told_why in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(address):
+    refused = run("generate", "-", "--address", address, text="x" * 9000)
+    assert refused.status == 1
+    assert "and the model's context is 8192" in refused.stderr
+
+
+def test_nobody_listening_is_told_with_the_address_and_what_to_do():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    for command in (("generate", "hi"), ("ps",), ("chat",)):
+        refused = run(*command, "--address", f"127.0.0.1:{port}")
+        assert refused.status == 1
+        assert f"nothing answers at 127.0.0.1:{port}" in refused.stderr
+        assert refused.stderr.endswith("outrider serve all\n")
+
+
+def test_a_model_without_a_chat_template_is_told_with_the_way_out():
+    message = told(InvalidArgumentError("the model has no chat template; give a prompt"))
+    assert "--raw" in message
+
+
+def test_an_internal_error_is_told_with_its_request():
+    assert told(InternalError("internal error 1", request_id="r7")).endswith("(request r7)")

@@ -1,0 +1,107 @@
+"""A stack as child processes: it answers, and whatever ends it, nothing of it stays behind."""
+
+import signal
+import socket
+
+import pytest
+from running_commands import Running, run, survivors
+
+SCRIPTED = ("--model", "scripted:vocab=64", "--draft-model", "scripted:vocab=64,drift=0.1")
+SLOW = ("--model", "scripted:vocab=64,step_ms=20", "--draft-model", "scripted:vocab=64")
+LOCAL = ("--port", "0", "--ray", "local")
+
+
+def address_of(stack: Running) -> str:
+    return stack.stderr.wait_for("ready at ").partition("ready at ")[2].split()[0]
+
+
+def test_ctrl_c_ends_every_process_also_those_of_ray():
+    with Running(["serve", "all", "--port", "0", *SCRIPTED]) as stack:
+        address = address_of(stack)
+        stack.stderr.wait_for("outrider chat")
+        answer = run("generate", "hello", "--address", address, "--max-tokens", "8")
+        processes = stack.descendants()
+        assert any("raylet" in " ".join(process.cmdline()) for process in processes)
+        assert (answer.status, bool(answer.stdout.strip())) == (0, True), answer.stderr
+        stack.send(signal.SIGINT)
+        assert stack.finished().status == 0
+        assert survivors(processes, 5.0) == []
+
+
+def test_a_killed_parent_takes_its_children_along():
+    with Running(["serve", "all", *LOCAL, *SCRIPTED]) as stack:
+        address_of(stack)
+        processes = stack.descendants()
+        assert len(processes) == 3
+        stack.send(signal.SIGKILL)
+        assert survivors(processes) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_stays_behind_when_it_is_ended_while_models_load(number):
+    with Running(["serve", "all", *LOCAL, *SCRIPTED]) as stack:
+        stack.stderr.wait_for("starting verify")
+        processes = stack.descendants()
+        stack.send(number)
+        assert stack.finished().status == (-number if number == signal.SIGKILL else 0)
+        assert survivors(processes) == []
+
+
+def test_an_answer_goes_on_when_its_draft_is_killed():
+    with Running(["serve", "all", *LOCAL, *SLOW]) as stack:
+        ask = ["generate", "hi", "--address", address_of(stack), "--seed", "3"]
+        stack.stderr.wait_for("outrider chat")
+        with Running([*ask, "--max-tokens", "150"]) as answer:
+            answer.stdout.wait_for_any()
+            stack.child("draft_service").kill()
+            told = stack.stderr.wait_for("goes on without it")
+            helped = answer.finished()
+        alone = run(*ask, "--max-tokens", "150", "--max-drafts", "0")
+        assert (helped.status, helped.stdout) == (0, alone.stdout)
+        assert "draft scripted was lost" in helped.stderr
+        assert "draft scripted (scripted:vocab=64) ended: it was ended by SIGKILL" in told
+        stack.send(signal.SIGINT)
+        assert stack.finished().status == 0
+
+
+def test_a_dead_verifier_ends_the_command_with_its_name():
+    with Running(["serve", "all", *LOCAL, *SCRIPTED]) as stack:
+        address_of(stack)
+        processes = stack.descendants()
+        stack.child("verify_service").kill()
+        ended = stack.finished()
+        assert ended.status == 1
+        assert "verify (scripted:vocab=64) ended: it was ended by SIGKILL" in ended.stderr
+        assert survivors(processes, 5.0) == []
+
+
+def test_a_port_in_use_is_named_before_anything_is_started():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = run("serve", "all", "--port", str(port), *SCRIPTED)
+    assert refused.status == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in refused.stderr
+    assert "starting" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (("--model", "frobnicate:x", "--draft-model", "none"), "verify (frobnicate:x)"),
+        (("--model", "scripted:", "--draft-model", "scripted:vocab=x"), "draft scripted ("),
+        (("--model", "ngram:", "--draft-model", "none"), "it can draft, not verify"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_named_with_the_reason(models, told):
+    refused = run("serve", "all", *LOCAL, *models)
+    assert refused.status == 1
+    assert "could not start: " in refused.stderr
+    assert told in refused.stderr
+
+
+def test_a_draft_with_another_tokenizer_is_told_and_not_used():
+    models = ("--model", "scripted:vocab=64", "--draft-model", "scripted:vocab=32")
+    with Running(["serve", "all", *LOCAL, *models]) as stack:
+        text = stack.stderr.wait_for("outrider chat")
+        assert "draft scripted is not used" in text
+        assert "another tokenizer" in text

@@ -1,0 +1,72 @@
+"""The sentences about an answer say what the counts say."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.cli.summary import answer_line, comparison
+from outrider.client import DraftStats, Result, Stats
+from outrider.types import FinishReason
+
+
+def result(*, passes: int, verified: int = 0, seconds: float, tokens: int = 60) -> Result:
+    drafts = (DraftStats("d", verified, tokens - passes, False),) if verified else ()
+    stats = Stats(
+        prompt_tokens=5,
+        cached_tokens=0,
+        emitted_tokens=tokens,
+        target_passes=passes,
+        verified_tokens=verified,
+        accepted_tokens=tokens - passes,
+        drafts=drafts,
+        first_token_us=1,
+        total_us=int(seconds * 1e6),
+        messages=1,
+        wire_bytes=1,
+        resumes=0,
+        wait_us=(),
+    )
+    return Result("text", (), FinishReason.LENGTH, stats, (), 7, "r")
+
+
+ALONE = result(passes=60, seconds=6)
+
+
+def test_the_line_about_an_answer_has_counts_time_and_seed():
+    assert answer_line(result(passes=20, verified=50, seconds=2)) == (
+        "60 tokens in 20 target passes, 40 of 50 verified draft tokens accepted (80%), "
+        "2.0 s (30 tokens/s), seed 7"
+    )
+
+
+def test_single_things_are_not_plural():
+    told = answer_line(result(passes=1, tokens=1, seconds=1))
+    assert told.startswith("1 token in 1 target pass, no draft took part")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "outcome"),
+    [
+        (2.0, "2.0 s with drafts and 6.0 s without, so drafts made it 3.0 times as fast."),
+        (5.9, "so drafts neither helped nor hurt here."),
+        (
+            9.0,
+            "so drafts did not pay here: they saved 67% of the passes, but a pass took 450 ms with "
+            "drafted tokens and 100 ms without.",
+        ),
+    ],
+)
+def test_the_comparison_says_whether_drafts_paid_and_why_not(seconds, outcome):
+    drafted = result(passes=20, verified=50, seconds=seconds)
+    assert comparison(drafted, ALONE, draft_is_target=False).endswith(outcome)
+
+
+def test_a_draft_as_dear_as_the_target_is_named_as_the_reason():
+    drafted = result(passes=20, verified=50, seconds=9)
+    assert "the draft is the target's own model" in comparison(drafted, ALONE, draft_is_target=True)
+
+
+def test_late_drafts_are_not_called_rejected():
+    late = result(passes=60, verified=0, seconds=6)
+    late = replace(late, stats=replace(late.stats, drafts=(DraftStats("d", 9, 0, False),)))
+    assert "no drafted token came in time to be verified" in answer_line(late)

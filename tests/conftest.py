@@ -1,0 +1,34 @@
+"""Fixtures for every room: services on the event loop of the test, services as processes."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.local import Local
+from support.processes import Processes
+
+# Several processes share the cores: spinning thread pools would starve one another.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[Local]:
+    """Real servicers and real gRPC in this process; everything ends with the test."""
+    async with Local() as services:
+        yield services
+
+
+@pytest.fixture(scope="module")
+def module_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Services as processes that live as long as the test module."""
+    with Processes(tmp_path_factory.mktemp("services")) as services:
+        yield services
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Services as processes that live as long as the test."""
+    with Processes(tmp_path) as services:
+        yield services

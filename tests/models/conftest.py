@@ -1,0 +1,82 @@
+"""One model of every backend, and an oracle that computes its rows without cache, tree or batch."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from outrider.models.base import CausalModel
+from outrider.models.hf_model import HfModel
+from outrider.models.options import ModelOptions
+from outrider.models.registry import load_model
+from outrider.models.scripted import ScriptedLaw, scripted_logits
+
+from .tiny import BACKENDS, CONTEXT, MakeModel, Oracle, save_checkpoints
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return save_checkpoints(tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.fixture(scope="session")
+def libraries(checkpoints: dict[str, Path]) -> dict[str, PreTrainedModel]:
+    """The same checkpoints as transformers runs them."""
+    return {
+        name: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        for name, folder in checkpoints.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def loaded(checkpoints: dict[str, Path]) -> dict[str, HfModel]:
+    """Every checkpoint as the backend loads it; tests get copies with an empty cache."""
+    options = ModelOptions(kv_tokens=256)
+    return {name: load_model(str(folder), options) for name, folder in checkpoints.items()}
+
+
+@pytest.fixture
+def make_model(checkpoints: dict[str, Path], loaded: dict[str, HfModel]) -> MakeModel:
+    def make(backend: str, kv_tokens: int = 256, **options: object) -> CausalModel:
+        settings = ModelOptions(kv_tokens=kv_tokens, **options)
+        if backend == "scripted":
+            return load_model(f"scripted:vocab=300,order=9,context={CONTEXT}", settings)
+        if options:
+            return load_model(str(checkpoints[backend]), settings)
+        return loaded[backend].resized(kv_tokens)
+
+    return make
+
+
+@pytest.fixture
+def make_oracle(libraries: dict[str, PreTrainedModel]) -> Callable[[str], Oracle]:
+    """For a backend: the row after the last of some tokens, computed without any cache or tree."""
+
+    def make(backend: str) -> Oracle:
+        @torch.inference_mode()
+        def row(tokens: Sequence[int]) -> Tensor:
+            if backend == "scripted":
+                return scripted_logits(ScriptedLaw(vocab=300, order=9), [tokens])[0]
+            return libraries[backend](torch.tensor([list(tokens)]), use_cache=False).logits[0, -1]
+
+        return row
+
+    return make
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(backend: str, make_model: MakeModel) -> CausalModel:
+    return make_model(backend)
+
+
+@pytest.fixture
+def oracle(backend: str, make_oracle: Callable[[str], Oracle]) -> Oracle:
+    return make_oracle(backend)

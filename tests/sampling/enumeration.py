@@ -1,0 +1,486 @@
+"""The exact law of a generation: every random outcome of the production code, with its probability.
+
+The rules take their random numbers as an argument. `ForkingNoise` stands in for them, replays a
+script of decisions and forks at the first one past its end; `Simulation` runs whole generations on
+top: drafting, delivery (perhaps late), selection under a budget, acceptance, commit, and the next
+round with what survived. It knows the seams of the production code, not what happens between them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from outrider.sampling.accepting import accept
+from outrider.sampling.noise import DraftNoise, Noise, PhiloxNoise, Stream
+from outrider.sampling.proposing import Candidate, Proposal, propose
+from outrider.sampling.rules import Acceptance
+from outrider.sampling.warping import warp
+from outrider.tree import Subtree, TokenTree
+from outrider.types import (
+    DRAFT_INDEX_SHIFT,
+    AcceptanceMode,
+    Chunk,
+    Node,
+    NodeKind,
+    ProposalRow,
+    SamplingParams,
+)
+
+Prefix = tuple[int, ...]
+Law = Mapping[Prefix, float]
+Rows = Callable[[Prefix], Tensor]
+"""A distribution, float64 [vocab], after each prefix of emitted tokens."""
+
+REJECTION = SamplingParams(mode=AcceptanceMode.REJECTION)
+
+IDS_PER_ACTION = 256
+
+Outcome = TypeVar("Outcome")
+
+
+class RandomNumbers(Noise, DraftNoise, Protocol):
+    """What both sides need."""
+
+
+class ForkingNoise:
+    """A `Noise` that replays a script of decisions and takes the first outcome of any further one.
+
+    `alternatives` are the scripts of the outcomes that were not taken. Asking twice for one random
+    number is an error: it would decide two things at once.
+    """
+
+    def __init__(self, script: tuple[int, ...] = ()) -> None:
+        self.probability = 1.0
+        self.alternatives: list[tuple[int, ...]] = []
+        self._script = script
+        self._taken: list[int] = []
+        self._used: set[tuple[int, ...]] = set()
+
+    def uniform(self, position: int, index: int) -> float:
+        """An interval that narrows with every comparison; it acts as the float it stands for."""
+        self._use(int(Stream.ACCEPT), position, index)
+        return cast(float, Uniform(self))
+
+    def choose(self, weights: Tensor, position: int, stream: Stream, index: int = 0) -> int:
+        """Forks over the support of `weights`."""
+        self._use(int(stream), position, index)
+        return self.decide((weights / weights.sum()).tolist())
+
+    def rank(
+        self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
+    ) -> list[int]:
+        """Not enumerable: coupled proposals share the target's noise."""
+        raise NotImplementedError("run coupled proposals with PhiloxNoise")
+
+    def decide(self, chances: Sequence[float]) -> int:
+        """The index of the outcome that the script wants, else the first possible one."""
+        step = len(self._taken)
+        if step < len(self._script):
+            outcome = self._script[step]
+        else:
+            outcome, *others = (i for i, chance in enumerate(chances) if chance > 0)
+            self.alternatives += [(*self._taken, other) for other in others]
+        self._taken.append(outcome)
+        self.probability *= chances[outcome]
+        return outcome
+
+    def _use(self, *key: int) -> None:
+        if key in self._used:
+            raise AssertionError(f"the random number {key} was used twice")
+        self._used.add(key)
+
+
+class Uniform:
+    """u, uniform in [0, 1), known only through comparisons `u * q < r`; each forks."""
+
+    def __init__(self, noise: ForkingNoise) -> None:
+        self._noise = noise
+        self._low = 0.0
+        self._high = 1.0
+
+    def __mul__(self, q: float) -> "ScaledUniform":
+        return ScaledUniform(self, q)
+
+    def is_below(self, bound: float) -> bool:
+        """Forks with the chance that u < bound, given what is known of u."""
+        bound = min(max(bound, self._low), self._high)
+        below = (bound - self._low) / (self._high - self._low)
+        if self._noise.decide((below, 1.0 - below)) == 0:
+            self._high = bound
+            return True
+        self._low = bound
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledUniform:
+    """u * q."""
+
+    u: Uniform
+    q: float
+
+    def __lt__(self, r: float) -> bool:
+        return self.u.is_below(r / self.q)
+
+
+def outcomes(run: Callable[[ForkingNoise], Outcome]) -> Iterator[tuple[float, Outcome]]:
+    """Every outcome of `run` with its probability; equal outcomes are not merged."""
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        noise = ForkingNoise(scripts.pop())
+        outcome = run(noise)
+        scripts.extend(noise.alternatives)
+        yield noise.probability, outcome
+
+
+class Propose(Protocol):
+    """What a draft proposes after a prefix."""
+
+    def __call__(self, noise: DraftNoise, prefix: Prefix, draw_index: int) -> Proposal: ...
+
+
+def production_draft(
+    q: Rows, *, width: int = 1, top_k: int = 64, sampling: SamplingParams = REJECTION
+) -> Propose:
+    """A draft that proposes with the production code."""
+
+    def run(noise: DraftNoise, prefix: Prefix, draw_index: int) -> Proposal:
+        return propose(
+            q(prefix).log(),
+            sampling,
+            noise,
+            position=len(prefix),
+            width=width,
+            top_k=top_k,
+            draw_index=draw_index,
+        )
+
+    return run
+
+
+def drawing_draft(q: Rows, *, count: int) -> Propose:
+    """A draft that draws up to `count` tokens without replacement from one float32 row."""
+
+    def run(noise: DraftNoise, prefix: Prefix, draw_index: int) -> Proposal:
+        row = q(prefix).to(torch.float32).to(torch.float64)
+        ids = tuple(row.nonzero().flatten().tolist())
+        left = row.clone()
+        candidates: list[Candidate] = []
+        for index in range(min(count, len(ids))):
+            token = noise.choose(left, len(prefix), Stream.DRAFT, draw_index + index)
+            left[token] = 0.0
+            candidates.append(Candidate(token, float(row[token]), NodeKind.SAMPLED))
+        return Proposal(tuple(candidates), ids, tuple(row[list(ids)].tolist()))
+
+    return run
+
+
+def listing_draft(tokens: Callable[[Prefix], Sequence[int]]) -> Propose:
+    """A draft that lists tokens and calls each of them likely."""
+
+    def run(noise: DraftNoise, prefix: Prefix, draw_index: int) -> Proposal:
+        return Proposal(tuple(Candidate(t, 0.9, NodeKind.LISTED) for t in tokens(prefix)))
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A draft runs ahead until it is `depth` tokens below the tip and delivers what it made."""
+
+    number: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakeOnly:
+    """As Draft, but what is made stays under way until Deliver."""
+
+    number: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """What is under way from a draft arrives."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """A draft is opened again at the tip under a new index; what is under way stays under way."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The tree is cut back to `keep` ids."""
+
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """One round: the best `budget` nodes are verified, the outcome is committed."""
+
+    budget: int
+
+
+Action = Draft | MakeOnly | Deliver | Reopen | Prune | Verify
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a draft goes on: the node (or anchor) that it last made, and the tokens up to there."""
+
+    node_id: int
+    prefix: Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A moment of a generation. `log` is everything that ever happened to the tree."""
+
+    emitted: Prefix
+    log: tuple[Chunk | Prune | Prefix, ...]
+    heads: tuple[Head, ...]
+    indices: tuple[int, ...]
+    under_way: tuple[tuple[int, Chunk], ...] = ()
+
+
+Accept = Callable[[Subtree, Tensor, SamplingParams, Noise, int], Acceptance]
+Select = Callable[[TokenTree, int], Subtree]
+Send = Callable[[Chunk], Chunk]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A target, its drafts and a schedule that is repeated until `length` tokens are emitted.
+
+    The schedule knows no tokens. `accept`, `select` and `send` are the production steps; a test
+    that plants a bug swaps one of them, or a draft.
+    """
+
+    target: Rows
+    drafts: tuple[Propose, ...]
+    schedule: tuple[Action, ...]
+    length: int
+    sampling: SamplingParams = REJECTION
+    capacity: int = 4096
+    accept: Accept = accept
+    select: Select = TokenTree.select
+    send: Send = lambda chunk: chunk
+
+    def law(self) -> Law:
+        """The exact joint law of the first `length` emitted tokens."""
+        return _Enumeration(self).run()
+
+    def tokens(self, noise: PhiloxNoise) -> Prefix:
+        """The tokens of one generation with the random numbers of a real request."""
+        (tokens,) = _Enumeration(self, noise).run()
+        return tokens
+
+    def expected_law(self) -> Law:
+        """The product of the target's conditionals, warped as the request asks."""
+        vocab = range(self.target(()).shape[-1])
+        law: dict[Prefix, float] = {}
+        for tokens in product(vocab, repeat=self.length):
+            law[tokens] = 1.0
+            for position, token in enumerate(tokens):
+                p = warp(self.target(tokens[:position]).log(), self.sampling)
+                law[tokens] *= float(p[token])
+        return law
+
+    def total_variation(self) -> float:
+        """Distance of the law from the target's."""
+        return total_variation(self.law(), self.expected_law())
+
+    def deviation(self) -> float:
+        """Largest difference of the law from the target's, over all token sequences."""
+        law, expected = self.law(), self.expected_law()
+        return max(abs(law.get(t, 0.0) - expected.get(t, 0.0)) for t in {*law, *expected})
+
+
+def total_variation(one: Law, other: Law) -> float:
+    """Half the sum of absolute differences."""
+    return sum(abs(one.get(t, 0.0) - other.get(t, 0.0)) for t in {*one, *other}) / 2
+
+
+class _Enumeration:
+    """Runs a simulation over all outcomes at once: states with their probabilities."""
+
+    def __init__(self, simulation: Simulation, noise: PhiloxNoise | None = None) -> None:
+        self._simulation = simulation
+        self._noise = noise
+        self._proposals: dict[tuple[int, Prefix], list[tuple[float, Proposal]]] = {}
+        self._verdicts: dict[object, list[tuple[float, Prefix]]] = {}
+
+    def run(self) -> Law:
+        drafts = self._simulation.drafts
+        anchors = tuple(Head(0, ()) for _ in drafts)
+        start = State((), (), anchors, tuple(range(1, len(drafts) + 1)))
+        states = [(1.0, start)]
+        law: dict[Prefix, float] = defaultdict(float)
+        step = 0
+        while states:
+            for action in self._simulation.schedule:
+                reached: list[tuple[float, State]] = []
+                for probability, state in states:
+                    for chance, after in self._act(action, state, step):
+                        if len(after.emitted) >= self._simulation.length:
+                            law[after.emitted[: self._simulation.length]] += probability * chance
+                        else:
+                            reached.append((probability * chance, after))
+                states = self._merged(reached) if isinstance(action, Verify) else reached
+                step += 1
+        return law
+
+    def _outcomes(self, run: Callable[[RandomNumbers], Outcome]) -> list[tuple[float, Outcome]]:
+        return list(outcomes(run)) if self._noise is None else [(1.0, run(self._noise))]
+
+    def _act(self, action: Action, state: State, step: int) -> Iterator[tuple[float, State]]:
+        if isinstance(action, Verify):
+            yield from self._verify(state, action.budget)
+        elif isinstance(action, MakeOnly):
+            yield from self._make(state, action.number, action.depth, step)
+        elif isinstance(action, Draft):
+            for chance, after in self._make(state, action.number, action.depth, step):
+                yield chance, _delivered(after, action.number)
+        elif isinstance(action, Deliver):
+            yield 1.0, _delivered(state, action.number)
+        elif isinstance(action, Reopen):
+            yield 1.0, _reopened(state, action.number)
+        else:
+            yield 1.0, replace(state, log=(*state.log, action))
+
+    def _make(
+        self, state: State, number: int, depth: int, step: int, made: int = 0
+    ) -> Iterator[tuple[float, State]]:
+        """All states after a draft has run ahead to `depth`, one proposal after the other."""
+        head = state.heads[number]
+        is_deep = len(head.prefix) - len(state.emitted) >= depth
+        if is_deep or len(head.prefix) >= self._simulation.length:
+            yield 1.0, state
+            return
+        first_id = state.indices[number] << DRAFT_INDEX_SHIFT | step * IDS_PER_ACTION + made
+        for chance, proposal in self._propose(number, head.prefix):
+            if not proposal.candidates:
+                yield chance, state
+                continue
+            chunk = self._simulation.send(_chunk(proposal, head.node_id, first_id))
+            going_on = proposal.candidates[proposal.going_on]
+            below = Head(first_id + proposal.going_on, (*head.prefix, going_on.token))
+            heads = (*state.heads[:number], below, *state.heads[number + 1 :])
+            under_way = (*state.under_way, (number, chunk))
+            after = replace(state, heads=heads, under_way=under_way)
+            made_now = made + len(proposal.candidates)
+            for further, final in self._make(after, number, depth, step, made_now):
+                yield chance * further, final
+
+    def _propose(self, number: int, prefix: Prefix) -> list[tuple[float, Proposal]]:
+        key = (number, prefix)
+        if key not in self._proposals:
+            draft = self._simulation.drafts[number]
+            self._proposals[key] = self._outcomes(lambda noise: draft(noise, prefix, 0))
+        return self._proposals[key]
+
+    def _verify(self, state: State, budget: int) -> Iterator[tuple[float, State]]:
+        subtree = self._simulation.select(self._tree(state), budget)
+        assert len(subtree) <= budget
+        for chance, tokens in self._decide(subtree, state.emitted):
+            emitted = (*state.emitted, *tokens)
+            heads = tuple(
+                head if head.prefix[: len(emitted)] == emitted else Head(len(emitted), emitted)
+                for head in state.heads
+            )
+            yield chance, replace(state, emitted=emitted, log=(*state.log, tokens), heads=heads)
+
+    def _decide(self, subtree: Subtree, emitted: Prefix) -> list[tuple[float, Prefix]]:
+        key = (
+            emitted,
+            tuple(node.token for node in subtree.nodes),
+            subtree.parents,
+            tuple(tuple(sorted(children.items())) for children in subtree.children),
+            subtree.draws,
+        )
+        if key not in self._verdicts:
+            simulation = self._simulation
+            logits = torch.stack([simulation.target(p).log() for p in _prefixes(subtree, emitted)])
+            law: dict[Prefix, float] = defaultdict(float)
+            for chance, accepted in self._outcomes(
+                lambda noise: simulation.accept(
+                    subtree, logits, simulation.sampling, noise, len(emitted)
+                )
+            ):
+                tokens = (subtree.nodes[row - 1].token for row in accepted.path)
+                emitted_now = (*tokens, accepted.token)
+                law[emitted_now] += chance
+            self._verdicts[key] = [(chance, tokens) for tokens, chance in law.items()]
+        return self._verdicts[key]
+
+    def _tree(self, state: State) -> TokenTree:
+        tree = TokenTree(capacity=self._simulation.capacity)
+        for event in state.log:
+            if isinstance(event, Chunk):
+                tree.grow(event)
+            elif isinstance(event, Prune):
+                tree.prune(event.keep)
+            else:
+                tree.commit(event)
+        return tree
+
+    def _merged(self, states: Sequence[tuple[float, State]]) -> list[tuple[float, State]]:
+        """States that differ only in their dead past are one; not while chunks are under way."""
+        merged: dict[object, float] = defaultdict(float)
+        of_key: dict[object, State] = {}
+        for probability, state in states:
+            key: object = state if state.under_way else (state.heads, self._living(state))
+            of_key.setdefault(key, state)
+            merged[key] += probability
+        return [(merged[key], state) for key, state in of_key.items()]
+
+    def _living(self, state: State) -> object:
+        everything = self._tree(state).select(10**6)
+        nodes = tuple((n.token, tuple(n.ids), n.listed_q, n.rank) for n in everything.nodes)
+        return state.emitted, state.indices, nodes, everything.parents, everything.draws
+
+
+def _chunk(proposal: Proposal, parent_id: int, first_id: int) -> Chunk:
+    nodes = tuple(
+        Node(first_id + i, parent_id, c.token, c.q, c.kind)
+        for i, c in enumerate(proposal.candidates)
+    )
+    is_drawn = any(node.kind is NodeKind.SAMPLED for node in nodes)
+    row = ProposalRow(parent_id, proposal.row_ids, proposal.row_probs)
+    return Chunk(nodes, (row,) if is_drawn else ())
+
+
+def _delivered(state: State, number: int) -> State:
+    arrived = tuple(chunk for sender, chunk in state.under_way if sender == number)
+    rest = tuple(pair for pair in state.under_way if pair[0] != number)
+    return replace(state, log=(*state.log, *arrived), under_way=rest)
+
+
+def _reopened(state: State, number: int) -> State:
+    index = max(state.indices) + 1
+    anchor = Head(len(state.emitted), state.emitted)
+    return replace(
+        state,
+        heads=(*state.heads[:number], anchor, *state.heads[number + 1 :]),
+        indices=(*state.indices[:number], index, *state.indices[number + 1 :]),
+    )
+
+
+def _prefixes(subtree: Subtree, emitted: Prefix) -> list[Prefix]:
+    """The tokens before each row of a subtree."""
+    prefixes = [emitted]
+    for node, parent in zip(subtree.nodes, subtree.parents, strict=True):
+        prefixes.append((*prefixes[parent], node.token))
+    return prefixes

@@ -1,0 +1,163 @@
+"""What a draft proposes: the right tokens in the right order, and the row they were drawn from."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from outrider.sampling.noise import PhiloxNoise, Stream
+from outrider.sampling.proposing import Proposal, propose
+from outrider.sampling.warping import warp
+from outrider.types import AcceptanceMode, NodeKind, SamplingParams
+
+from .enumeration import REJECTION, outcomes
+from .worlds import examples, rows
+
+COUPLED = SamplingParams()
+MATCH = SamplingParams(mode=AcceptanceMode.MATCH)
+GREEDY = SamplingParams(temperature=0)
+
+LOGITS = torch.tensor([0.5, 2.0, -1.0, 1.5, 0.0])
+
+
+def proposed(
+    sampling: SamplingParams, width: int, logits: torch.Tensor = LOGITS, *, top_k: int = 64
+) -> Proposal:
+    return propose(
+        logits, sampling, PhiloxNoise(11), position=4, width=width, top_k=top_k, draw_index=9
+    )
+
+
+def tokens(proposal: Proposal) -> list[int]:
+    return [candidate.token for candidate in proposal.candidates]
+
+
+def kinds(proposal: Proposal) -> list[NodeKind]:
+    return [candidate.kind for candidate in proposal.candidates]
+
+
+def every_proposal(weights: tuple[float, ...], width: int, top_k: int) -> list[Proposal]:
+    logits = torch.tensor(weights, dtype=torch.float64).log()
+    return [
+        proposal
+        for _, proposal in outcomes(
+            lambda noise: propose(
+                logits, REJECTION, noise, position=0, width=width, top_k=top_k, draw_index=0
+            )
+        )
+    ]
+
+
+def test_greedy_lists_the_most_likely_tokens() -> None:
+    assert tokens(proposed(GREEDY, 3)) == [1, 3, 0]
+
+
+def test_match_lists_the_most_likely_tokens() -> None:
+    assert tokens(proposed(MATCH, 2)) == [1, 3]
+
+
+def test_coupled_lists_the_first_tokens_of_the_race_that_the_target_runs() -> None:
+    race = PhiloxNoise(11).rank(warp(LOGITS, COUPLED), 3, 4, Stream.COUPLED)
+    assert tokens(proposed(COUPLED, 3)) == race
+
+
+def test_only_rejection_samples() -> None:
+    sampled = {
+        sampling.mode
+        for sampling in (GREEDY, MATCH, COUPLED, REJECTION)
+        if NodeKind.SAMPLED in kinds(proposed(sampling, 2))
+    }
+    assert sampled == {AcceptanceMode.REJECTION}
+
+
+def test_greedy_lists_even_in_rejection_mode() -> None:
+    greedy = SamplingParams(temperature=0, mode=AcceptanceMode.REJECTION)
+    assert kinds(proposed(greedy, 2)) == [NodeKind.LISTED, NodeKind.LISTED]
+
+
+def test_rejection_lists_the_most_likely_tokens_and_samples_one() -> None:
+    expected = [NodeKind.LISTED, NodeKind.LISTED, NodeKind.SAMPLED]
+    assert kinds(proposed(REJECTION, 3)) == expected
+
+
+def test_drafting_goes_on_below_a_listed_token_that_is_likelier_than_all_others() -> None:
+    assert proposed(REJECTION, 2, torch.tensor([0.0, 3.0, 0.0])).going_on == 0
+
+
+def test_drafting_goes_on_below_the_sampled_token_where_it_is_likelier_than_the_listed() -> None:
+    assert proposed(REJECTION, 2, torch.tensor([0.0, 0.1, 0.0])).going_on == 1
+
+
+def test_a_row_without_any_allowed_token_proposes_nothing() -> None:
+    assert proposed(REJECTION, 2, torch.full((4,), -torch.inf)) == Proposal()
+
+
+def test_tokens_without_probability_are_not_listed() -> None:
+    logits = torch.tensor([0.0, -torch.inf, -torch.inf])
+    assert tokens(proposed(MATCH, 3, logits)) == [0]
+
+
+@given(st.data(), st.integers(2, 5), st.integers(1, 4), st.integers(1, 5))
+@examples(60)
+def test_the_row_is_at_most_top_k_wide(
+    data: DataObject, vocab: int, width: int, top_k: int
+) -> None:
+    proposals = every_proposal(data.draw(rows(vocab)), width, top_k)
+    assert max(len(proposal.row_ids) for proposal in proposals) <= top_k
+
+
+@given(st.data(), st.integers(2, 5), st.integers(1, 4), st.integers(1, 5))
+@examples(60)
+def test_the_row_holds_float32_numbers(
+    data: DataObject, vocab: int, width: int, top_k: int
+) -> None:
+    probs = every_proposal(data.draw(rows(vocab)), width, top_k)[0].row_probs
+    assert list(probs) == torch.tensor(probs, dtype=torch.float32).tolist()
+
+
+@given(st.data(), st.integers(2, 5), st.integers(2, 4), st.integers(1, 5))
+@examples(60)
+def test_listed_tokens_are_not_in_the_row(
+    data: DataObject, vocab: int, width: int, top_k: int
+) -> None:
+    proposal = every_proposal(data.draw(rows(vocab)), width, top_k)[0]
+    listed = {c.token for c in proposal.candidates if c.kind is NodeKind.LISTED}
+    assert listed.isdisjoint(proposal.row_ids)
+
+
+@given(st.data(), st.integers(2, 5), st.integers(1, 4), st.integers(1, 5))
+@examples(60)
+def test_everything_but_the_sampled_token_is_the_same_in_every_outcome(
+    data: DataObject, vocab: int, width: int, top_k: int
+) -> None:
+    proposals = every_proposal(data.draw(rows(vocab)), width, top_k)
+    known_before = {
+        (p.row_ids, p.row_probs, p.going_on, len(p.candidates), p.candidates[: width - 1])
+        for p in proposals
+    }
+    assert len(known_before) == 1
+
+
+@given(st.data(), st.integers(2, 5), st.integers(1, 4), st.integers(1, 5))
+@examples(60)
+def test_the_sampled_token_has_the_law_of_the_row(
+    data: DataObject, vocab: int, width: int, top_k: int
+) -> None:
+    weights = data.draw(rows(vocab))
+    logits = torch.tensor(weights, dtype=torch.float64).log()
+    law: dict[int, float] = {}
+    row: dict[int, float] = {}
+    for probability, proposal in outcomes(
+        lambda noise: propose(
+            logits, REJECTION, noise, position=0, width=width, top_k=top_k, draw_index=0
+        )
+    ):
+        if proposal.row_ids:
+            law[proposal.candidates[-1].token] = probability
+            total = sum(proposal.row_probs)
+            row = {
+                token: prob / total
+                for token, prob in zip(proposal.row_ids, proposal.row_probs, strict=True)
+            }
+    assert law == pytest.approx(row, abs=1e-12)

@@ -1,0 +1,207 @@
+"""Bad input gets a typed error that says what to do, and costs neither side anything."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from support.local import TARGET, Local, Running
+
+from outrider import AsyncClient
+from outrider.errors import (
+    CapacityError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutriderError,
+    UnavailableError,
+)
+from outrider.v1 import common_pb2, orchestrator_pb2
+from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from outrider.wire.errors import from_rpc_error
+
+NAN, INF = float("nan"), float("inf")
+Sampling = common_pb2.SamplingParams
+Stop = common_pb2.StopConditions
+Request = orchestrator_pb2.GenerateRequest
+OK: dict[str, Any] = {"text": "hi", "stop": Stop(max_tokens=4)}
+
+
+class Everything:
+    """One of each service."""
+
+    def __init__(self, verify: Running, draft: Running, client: AsyncClient) -> None:
+        self.verify = verify
+        self.draft = draft
+        self.client = client
+
+    def cost(self) -> tuple[int, ...]:
+        """What the two models were asked so far."""
+        models = (self.verify.model, self.draft.model)
+        return tuple(n for m in models for n in (m.opened, m.passes))
+
+
+@pytest.fixture
+async def services(local: Local) -> AsyncIterator[Everything]:
+    verify, draft = await asyncio.gather(
+        local.verify(f"{TARGET},context=100", kv_tokens=256), local.draft(TARGET)
+    )
+    yield Everything(verify, draft, await local.orchestrator(verify, {"a": draft}))
+
+
+async def refused(local: Local, services: Everything, request: Any) -> OutriderError:
+    """Sends what our own clients would not, and returns the error."""
+    stub = OrchestratorServiceStub(await local.channel(services.client.address))
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        async for _ in stub.Generate(request, timeout=20):
+            pass
+    return from_rpc_error(failure.value)
+
+
+BAD_REQUESTS: list[tuple[str, Any, type[OutriderError], str]] = [
+    ("empty-text", Request(text="", stop=Stop(max_tokens=4)), InvalidArgumentError, "empty"),
+    ("no-prompt", Request(stop=Stop(max_tokens=4)), InvalidArgumentError, "empty"),
+    (
+        "empty-chat",
+        Request(chat=common_pb2.Chat(), stop=Stop(max_tokens=4)),
+        InvalidArgumentError,
+        "empty",
+    ),
+    (
+        "empty-ids",
+        Request(token_ids=common_pb2.TokenIds(), stop=Stop(max_tokens=4)),
+        InvalidArgumentError,
+        "empty",
+    ),
+    ("too-long", Request(text="x" * 100, stop=Stop(max_tokens=4)), InvalidArgumentError, "100"),
+    ("max-tokens-0", Request(text="x", stop=Stop(max_tokens=0)), InvalidArgumentError, "max_tokens"),
+    ("no-stop", Request(text="x"), InvalidArgumentError, "max_tokens"),
+    ("model", Request(**OK, model="gpt-9"), NotFoundError, "gpt-9"),
+    ("temperature", Request(**OK, sampling=Sampling(temperature=-1)), InvalidArgumentError, "-1"),
+    ("nan", Request(**OK, sampling=Sampling(temperature=NAN)), InvalidArgumentError, "nan"),
+    ("inf", Request(**OK, sampling=Sampling(temperature=INF)), InvalidArgumentError, "inf"),
+    ("top-p-0", Request(**OK, sampling=Sampling(top_p=0)), InvalidArgumentError, "top_p"),
+    ("top-p-nan", Request(**OK, sampling=Sampling(top_p=NAN)), InvalidArgumentError, "top_p"),
+    ("top-p-2", Request(**OK, sampling=Sampling(top_p=2)), InvalidArgumentError, "top_p"),
+    ("min-p-1", Request(**OK, sampling=Sampling(min_p=1)), InvalidArgumentError, "min_p"),
+    ("min-p-nan", Request(**OK, sampling=Sampling(min_p=NAN)), InvalidArgumentError, "min_p"),
+    ("mode", Request(**OK, sampling=Sampling(mode=99)), InvalidArgumentError, "99"),  # type: ignore[arg-type]
+    (
+        "vocabulary",
+        Request(token_ids=common_pb2.TokenIds(ids=[1, 64]), stop=Stop(max_tokens=4)),
+        InvalidArgumentError,
+        "64",
+    ),
+    (
+        "huge-id",
+        Request(token_ids=common_pb2.TokenIds(ids=[2**32 - 1]), stop=Stop(max_tokens=4)),
+        InvalidArgumentError,
+        "4294967295",
+    ),
+    (
+        "width",
+        Request(**OK, draft=orchestrator_pb2.DraftOptions(width=33)),
+        InvalidArgumentError,
+        "width",
+    ),
+    (
+        "depth",
+        Request(**OK, draft=orchestrator_pb2.DraftOptions(num_speculative_tokens=129)),
+        InvalidArgumentError,
+        "num_speculative_tokens",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_message", "kind", "word"),
+    [row[1:] for row in BAD_REQUESTS],
+    ids=[row[0] for row in BAD_REQUESTS],
+)
+async def test_bad_input_is_refused_by_name_and_costs_nothing(
+    local: Local,
+    services: Everything,
+    request_message: Any,
+    kind: type[OutriderError],
+    word: str,
+) -> None:
+    before = services.cost()
+    error = await refused(local, services, request_message)
+    assert type(error) is kind
+    assert word in error.message
+    assert error.request_id
+    assert services.cost() == before
+    result = await services.client.generate("fine", max_tokens=3).result()
+    assert len(result.tokens) == 3
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1, 2**40])
+async def test_the_client_refuses_a_bad_max_tokens_before_sending(
+    services: Everything, max_tokens: int
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="max_tokens"):
+        services.client.generate("x", max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("temperature", [-1, NAN, INF])
+async def test_the_client_refuses_a_bad_temperature_before_sending(
+    services: Everything, temperature: float
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="temperature"):
+        services.client.generate("x", temperature=temperature)
+
+
+async def test_a_draft_with_another_tokenizer_is_never_called_and_the_answer_says_so(
+    local: Local,
+) -> None:
+    verify, stranger = await asyncio.gather(
+        local.verify(), local.draft(f"{TARGET},hash_salt=other")
+    )
+    client = await local.orchestrator(verify, {"stranger": stranger})
+    result = await client.generate("hello", max_tokens=12, temperature=0).result()
+    assert result.stats.target_passes == 12
+    assert [n for n in result.notices if "stranger" in n and "tokenizer" in n]
+    assert [n for n in result.notices if "own speed" in n]
+    assert stranger.model.opened == 0
+    assert result.stats.drafts == ()
+    cluster = await client.get_cluster()
+    assert not cluster.drafts[0].usable
+    assert "tokenizer" in cluster.drafts[0].problem
+
+
+async def test_each_notice_is_given_once(local: Local) -> None:
+    verify = await local.verify()
+    client = await local.orchestrator(verify, {"gone": "127.0.0.1:1"})
+    result = await client.generate("hello", max_tokens=2).result()
+    assert len(result.notices) == len(set(result.notices)) == 2
+
+
+async def test_without_a_reachable_draft_it_answers_and_says_so(local: Local) -> None:
+    verify = await local.verify()
+    client = await local.orchestrator(verify, {"gone": "127.0.0.1:1"})
+    generation = client.generate("hello", max_tokens=8, temperature=0)
+    started = await generation.wait_started()
+    assert [n for n in started.notices if "gone is not used" in n and "127.0.0.1:1" in n]
+    assert (await generation.result()).stats.target_passes == 8
+
+
+async def test_without_a_reachable_verifier_the_error_says_how_to_start_one(local: Local) -> None:
+    client = await local.orchestrator("127.0.0.1:1")
+    with pytest.raises(UnavailableError, match="outrider serve verify") as failure:
+        await client.generate("hello", max_tokens=8).result()
+    assert failure.value.request_id
+    assert failure.value.retry_after_s is not None
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
+        await client.get_model_info()
+
+
+async def test_an_answer_that_can_never_fit_into_the_kv_cache_is_refused_at_once(
+    local: Local,
+) -> None:
+    verify = await local.verify(kv_tokens=64)
+    client = await local.orchestrator(verify)
+    with pytest.raises(CapacityError, match="kv-tokens") as failure:
+        await client.generate("hello", max_tokens=200).result()
+    assert failure.value.request_id
+    assert verify.model.opened == 0
+    assert len((await client.generate("hello", max_tokens=20).result()).tokens) == 20

@@ -1,0 +1,124 @@
+"""The real services on the event loop of the test: real gRPC, no process to start."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from draft_service.server import DraftServer
+from draft_service.settings import DraftSettings
+from orchestrator.engine import Engine
+from orchestrator.server import OrchestratorServer
+from orchestrator.settings import OrchestratorSettings
+from outrider.client import AsyncClient
+from outrider.models.base import CausalModel
+from outrider.models.registry import ModelOptions, load_model
+from outrider.v1 import draft_pb2_grpc, verify_pb2_grpc
+from outrider.wire.channels import SERVER_OPTIONS
+from outrider.wire.server import TypedErrors
+from support.models import Watched
+from verify_service.server import VerifyServer
+from verify_service.settings import VerifySettings
+
+TARGET = "scripted:vocab=64"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service that serves; `model` counts what it is asked."""
+
+    address: str
+    service: Any
+    server: grpc.aio.Server
+    model: Watched
+
+    @property
+    def scheduler(self) -> Any:
+        """Its sessions."""
+        return self.service._scheduler
+
+
+class Local:
+    """Starts services in this process; all of them end when it is left."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> "Local":
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self._stack.aclose()
+
+    async def verify(self, model: str | CausalModel = TARGET, **settings: Any) -> Running:
+        """A verify service."""
+        chosen = VerifySettings(port=0, **settings)
+        watched = Watched(_loaded(model, chosen.model_options()))
+        return await self._serve(VerifyServer(watched, chosen), watched)
+
+    async def draft(self, model: str | CausalModel = TARGET, **settings: Any) -> Running:
+        """A draft service."""
+        chosen = DraftSettings(port=0, **settings)
+        watched = Watched(_loaded(model, chosen.model_options()))
+        return await self._serve(DraftServer(watched, chosen), watched)
+
+    async def fake_draft(self, servicer: draft_pb2_grpc.DraftServiceServicer) -> str:
+        """The address of a draft that does whatever `servicer` does."""
+        server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        draft_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server)
+        return await self._listen(server)
+
+    async def fake_verify(self, servicer: verify_pb2_grpc.VerifyServiceServicer) -> str:
+        """The address of a verifier that does whatever `servicer` does."""
+        server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        verify_pb2_grpc.add_VerifyServiceServicer_to_server(servicer, server)
+        return await self._listen(server)
+
+    async def orchestrator(
+        self,
+        verify: Running | str,
+        drafts: Mapping[str, Running | str] | None = None,
+        **settings: Any,
+    ) -> AsyncClient:
+        """A client of an orchestrator over these services."""
+        names = [f"{name}={_address(draft)}" for name, draft in (drafts or {}).items()]
+        chosen = OrchestratorSettings(
+            port=0, ray="local", verify=_address(verify), draft=names, **settings
+        )
+        engine = Engine(chosen)
+        await engine.start()
+        service = OrchestratorServer(engine)
+        server = grpc.aio.server(interceptors=[TypedErrors()], options=list(SERVER_OPTIONS))
+        service.register(server)
+        self._stack.push_async_callback(service.stop)
+        client = AsyncClient(await self._listen(server), timeout_s=60)
+        self._stack.push_async_callback(client.close)
+        return client
+
+    async def channel(self, address: str) -> grpc.aio.Channel:
+        """A bare channel, for what no client of ours would send."""
+        channel = grpc.aio.insecure_channel(address)
+        self._stack.push_async_callback(channel.close)
+        return channel
+
+    async def _serve(self, service: Any, model: Watched) -> Running:
+        server = grpc.aio.server(interceptors=[TypedErrors()], options=list(SERVER_OPTIONS))
+        service.register(server)
+        self._stack.push_async_callback(service.stop)
+        return Running(await self._listen(server), service, server, model)
+
+    async def _listen(self, server: grpc.aio.Server) -> str:
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        self._stack.push_async_callback(server.stop, None)
+        return f"127.0.0.1:{port}"
+
+
+def _address(service: Running | str) -> str:
+    return service if isinstance(service, str) else service.address
+
+
+def _loaded(model: str | CausalModel, options: ModelOptions) -> CausalModel:
+    return load_model(model, options) if isinstance(model, str) else model
