@@ -68,6 +68,7 @@ class Engine:
                     elif isinstance(arrival.message, Opened):
                         session.stats.cached_tokens = arrival.message.cached_tokens
                     elif isinstance(arrival.message, Verdict):
+                        self._lose_silent(session)
                         tokens = session.reconcile(arrival.message)
                         if tokens is not None:
                             yield tokens
@@ -154,6 +155,12 @@ class Engine:
         session.detach(draft, error.message)
         if isinstance(error, UnavailableError):
             draft.peer.fail(error.message)
+
+    def _lose_silent(self, session: Session) -> None:
+        """A draft that hangs keeps its stream open; that it does not answer probes tells."""
+        for draft in list(session.drafts.values()):
+            if not draft.peer.is_usable:
+                session.detach(draft, draft.peer.problem)
 
     async def _next(self, session: Session) -> Arrival:
         try:

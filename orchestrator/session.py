@@ -18,13 +18,14 @@ from orchestrator.requests import (
     Stats,
     Tokens,
 )
-from outrider.errors import InternalError
+from outrider.errors import InternalError, InvalidArgumentError
 from outrider.tree import TokenTree
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
     MAX_DRAFT_INDEX,
     DraftCommit,
     DraftOpening,
+    DraftPlan,
     FinishReason,
     ModelInfo,
     SamplingParams,
@@ -42,13 +43,16 @@ AnyLink = Link[Any]
 
 
 class Attached:
-    """A draft that takes part in a session."""
+    """A draft that takes part in a session. `allowance` is how many nodes it may still send."""
 
-    def __init__(self, peer: DraftPeer, index: int, link: DraftStream, stats: DraftStats) -> None:
+    def __init__(
+        self, peer: DraftPeer, index: int, link: DraftStream, stats: DraftStats, allowance: int
+    ) -> None:
         self.peer = peer
         self.index = index
         self.link = link
         self.stats = stats
+        self.allowance = allowance
 
 
 class Session:
@@ -120,7 +124,7 @@ class Session:
         stats.lost = False
         link = peer.client.draft(peer.name, opening, self.inbox)
         self._names[index] = stats
-        self.drafts[index] = Attached(peer, index, link, stats)
+        self.drafts[index] = Attached(peer, index, link, stats, _most_nodes(opening.plan))
         self._seen = self._seen.with_round_trip(peer.round_trip_us)
 
     def detach(self, draft: Attached, problem: str | None) -> None:
@@ -130,6 +134,9 @@ class Session:
         if problem is not None:
             draft.stats.lost = True
             self.notice(f"draft {draft.stats.name} was lost: {problem}")
+            if not self.drafts and self.verify is not None:
+                # Nobody is left to wait for.
+                self._set_policy(plan(self._seen, self.limits, has_drafts=False))
 
     def attached(self, link: AnyLink) -> Attached | None:
         """The draft behind a link, if it still takes part."""
@@ -138,12 +145,19 @@ class Session:
     def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
         """Passes a draft's chunk on, unless nothing of it is alive.
 
-        Raises InvalidArgumentError where the chunk breaks the protocol.
+        Raises InvalidArgumentError where the chunk breaks the protocol. A draft sends no more nodes
+        than its plan has room for, at first and after each commit: nothing here is unbounded.
         """
+        draft.allowance -= len(relayed.chunk.nodes)
+        if draft.allowance < 0:
+            raise InvalidArgumentError("it sent more nodes than its plan has room for")
         growth = self.tree.grow(relayed.chunk)
+        if growth.duplicate:
+            raise InvalidArgumentError("it sent a node id twice")
         draft.stats.drafted_tokens += len(relayed.chunk.nodes)
         self._seen = self._seen.with_step(relayed.chunk.step_us)
-        if self.verify is not None and (growth.added or growth.already_committed):
+        gone = growth.dropped + growth.duplicate
+        if self.verify is not None and gone < len(relayed.chunk.nodes):
             self.verify.extend(relayed)
 
     def reconcile(self, verdict: Verdict) -> Tokens | None:
@@ -208,6 +222,10 @@ class Session:
         commit = DraftCommit(verdict.base, verdict.tokens, changed)
         for draft in self.drafts.values():
             draft.link.commit(commit)
+            draft.allowance += _most_nodes(new_plan.draft)
+        self._set_policy(new_plan)
+
+    def _set_policy(self, new_plan: Plan) -> None:
         if self.verify is not None and new_plan.policy != self._plan.policy:
             self.verify.set_policy(new_plan.policy)
         self._plan = new_plan
@@ -238,3 +256,8 @@ class Session:
 
     def _elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self._started_ns) // 1000
+
+
+def _most_nodes(draft_plan: DraftPlan) -> int:
+    """Nodes that a draft can propose between two commits."""
+    return draft_plan.depth * draft_plan.width

@@ -130,6 +130,12 @@ class TokenTree:
         make decisions depend on what was sampled."""
         return len(self._nodes)
 
+    @property
+    def pending_at_tip(self) -> int:
+        """Live node ids right below the tip. Their number depends on nothing that hangs below a
+        sampled token, so waiting for it anticipates nothing (exactness, trap 2)."""
+        return sum(len(child.ids) for child in self.root.children.values())
+
     def node(self, node_id: int) -> TreeNode | None:
         """The live node that a draft calls `node_id`."""
         return self._nodes.get(node_id)

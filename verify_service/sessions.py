@@ -72,10 +72,21 @@ class Session:
         """
         if not self.is_live or self.is_running or len(self.verdicts) >= MAX_UNREAD_VERDICTS:
             return None
-        wanted = min(self.policy.min_nodes, self._room() - 1)
-        if self.is_prefilling or self.tree.pending >= wanted:
+        if self.is_prefilling or self._has_enough():
             return 0.0
         return self.last_verdict_at + self.policy.max_wait_us / 1e6
+
+    def _has_enough(self) -> bool:
+        """Whether the candidates that the policy waits for are there.
+
+        With rejection only those right below the tip count: whether more follow a sampled token
+        depends on that token, and a pass must not be timed by it.
+        """
+        wanted = min(self.policy.min_nodes, self._room() - 1)
+        sampling = self.opening.sampling
+        if sampling.mode is AcceptanceMode.REJECTION and not sampling.is_greedy:
+            return self.tree.pending_at_tip >= min(wanted, 1)
+        return self.tree.pending >= wanted
 
     def extend(self, chunk: Chunk) -> None:
         """The tree grows with whatever of the chunk is alive."""

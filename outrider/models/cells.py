@@ -5,12 +5,12 @@ prefix), so cells are reference counted, and dropping tokens never moves data. C
 cached; the least recently used goes first.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from outrider.errors import CapacityError, InvalidArgumentError
 from outrider.models.base import Feed, ModelSequence
+from outrider.models.pool import CellPool
 
 MAX_CACHED_SEQUENCES = 256
 """More closed sequences are not kept, so that looking for a common prefix stays cheap."""
@@ -23,23 +23,27 @@ class CellSequence(ModelSequence):
     cells: list[int] = field(default_factory=list)
     node_cells: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def last_cell(self) -> int | None:
+        """The cell that was filled last, or None."""
+        if self.node_cells:
+            return next(reversed(self.node_cells.values()))
+        return self.cells[-1] if self.cells else None
+
 
 class CellLedger:
     """Hands out the cells of one pool to sequences and takes them back."""
 
     def __init__(self, total: int) -> None:
-        if total < 1:
-            raise InvalidArgumentError(f"kv_tokens is {total}; give at least 1")
         self.total = total
-        self._references = [0] * total
-        self._free = list(range(total))
+        self._pool = CellPool(total)
         self._live: dict[int, CellSequence] = {}
         self._cached: dict[int, CellSequence] = {}
 
     @property
     def used(self) -> int:
         """Cells that hold a token of a live or cached sequence."""
-        return self.total - len(self._free)
+        return self.total - self._pool.free
 
     @property
     def pinned(self) -> int:
@@ -59,7 +63,7 @@ class CellLedger:
         if best is not None:
             sequence.tokens = best.tokens[:length]
             sequence.cells = best.cells[:length]
-            self._share(sequence.cells)
+            self._pool.share(sequence.cells)
             if best.is_closed:
                 self._cached[id(best)] = self._cached.pop(id(best))
         self._live[id(sequence)] = sequence
@@ -73,10 +77,10 @@ class CellLedger:
         sequences = [self._own(feed.sequence) for feed in feeds]
         needed = sum(len(feed.tokens) for feed in feeds)
         self._make_room(needed, len(sequences))
-        taken = [[heapq.heappop(self._free) for _ in feed.tokens] for feed in feeds]
-        for cells in taken:
-            self._share(cells)
-        return taken
+        return [
+            self._pool.take(len(feed.tokens), sequence.last_cell)
+            for feed, sequence in zip(feeds, sequences, strict=True)
+        ]
 
     def record(self, feeds: Sequence[Feed], reserved: Sequence[Sequence[int]]) -> None:
         """Makes the fed tokens uncommitted nodes that live in the reserved cells."""
@@ -88,14 +92,14 @@ class CellLedger:
     def release(self, reserved: Iterable[Iterable[int]]) -> None:
         """Gives reserved cells back after a pass that failed."""
         for cells in reserved:
-            self._drop(cells)
+            self._pool.drop(cells)
 
     def keep(self, sequence: ModelSequence, path: Sequence[int], surviving: Iterable[int]) -> None:
         """Commits `path`, keeps `surviving` below it and frees the cells of all other nodes."""
         owned = self._own(sequence)
         dropped = owned.commit(path, surviving)
         owned.cells.extend(owned.node_cells.pop(number) for number in path)
-        self._drop([owned.node_cells.pop(number) for number in dropped])
+        self._pool.drop([owned.node_cells.pop(number) for number in dropped])
 
     def close(self, sequence: ModelSequence) -> None:
         """Ends the sequence: nodes are freed, committed tokens stay cached. Twice is allowed."""
@@ -113,7 +117,7 @@ class CellLedger:
             common = common_prefix(closed.tokens, other.tokens)
             if common == len(closed.tokens):
                 self._cached[id(other)] = self._cached.pop(id(other))
-                self._drop(closed.cells)
+                self._pool.drop(closed.cells)
                 return
             if common == len(other.tokens):
                 self._evict(other)
@@ -139,7 +143,7 @@ class CellLedger:
         return pinned
 
     def _make_room(self, needed: int, passes: int) -> None:
-        if needed <= len(self._free):
+        if needed <= self._pool.free:
             return
         available = self.total - self.pinned
         if needed > available:
@@ -148,22 +152,12 @@ class CellLedger:
                 f"{self.total} can be had; close sessions, give shorter prompts or raise kv_tokens",
                 metadata={"needed": str(needed), "available": str(available)},
             )
-        while len(self._free) < needed:
+        while self._pool.free < needed:
             self._evict(next(iter(self._cached.values())))
 
     def _evict(self, sequence: CellSequence) -> None:
         del self._cached[id(sequence)]
-        self._drop(sequence.cells)
-
-    def _share(self, cells: Iterable[int]) -> None:
-        for cell in cells:
-            self._references[cell] += 1
-
-    def _drop(self, cells: Iterable[int]) -> None:
-        for cell in cells:
-            self._references[cell] -= 1
-            if self._references[cell] == 0:
-                heapq.heappush(self._free, cell)
+        self._pool.drop(sequence.cells)
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

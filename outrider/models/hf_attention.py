@@ -1,10 +1,12 @@
-"""Attention over the pool for models whose query heads share key heads, without repeating the
-keys and values.
+"""Attention over the pool, without repeating keys and values and without what no row can see.
 
-transformers' own `sdpa` copies every visible key and value once per group as soon as a mask is
-given.
+transformers' own `sdpa` copies every key and value once per group of query heads as soon as a mask
+is given, and computes the score of each row with the cells of all other sequences in the pass.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -14,7 +16,21 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from outrider.models.visibility import Block
+
 NAME = "outrider_grouped"
+
+_BLOCKS: ContextVar[tuple[Block, ...]] = ContextVar("blocks", default=())
+
+
+@contextmanager
+def attention_blocks(blocks: tuple[Block, ...]) -> Iterator[None]:
+    """While it is entered, the rows of each block attend to the columns of that block only."""
+    token = _BLOCKS.set(blocks)
+    try:
+        yield
+    finally:
+        _BLOCKS.reset(token)
 
 
 def grouped_attention(
@@ -26,23 +42,42 @@ def grouped_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention output [1, N, heads, dim]: the query heads of a group become rows of one key head.
+    """Attention output [1, N, heads, dim], block by block.
 
     `query` is [1, heads, N, dim], `key` and `value` [1, key heads, C, dim], the mask [1, 1, N, C].
     """
-    _, heads, rows, _ = query.shape
-    key_heads = key.shape[1]
     has_extras = any(kwargs.get(name) is not None for name in ("position_bias", "softcap", "s_aux"))
-    if attention_mask is None or attention_mask.shape[1] != 1 or heads == key_heads or has_extras:
+    if attention_mask is None or attention_mask.shape[:2] != (1, 1) or has_extras:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
         return output, None
+    whole = Block(0, query.shape[2], 0, key.shape[2])
+    outputs = [
+        _attend(
+            query[:, :, block.start : block.stop],
+            key[:, :, block.low : block.high],
+            value[:, :, block.low : block.high],
+            attention_mask[:, :, block.start : block.stop, block.low : block.high],
+            scaling,
+        )
+        for block in _BLOCKS.get() or (whole,)
+    ]
+    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
+) -> Tensor:
+    """[1, heads, N, dim]: the query heads of a group become rows of their one key head."""
+    _, heads, rows, dim = query.shape
+    key_heads = key.shape[1]
     groups = heads // key_heads
-    packed = query.reshape(1, key_heads, groups * rows, query.shape[-1])
-    mask = attention_mask.repeat(1, 1, groups, 1)
-    result = scaled_dot_product_attention(packed, key, value, attn_mask=mask, scale=scaling)
-    return result.reshape(1, heads, rows, value.shape[-1]).transpose(1, 2).contiguous(), None
+    packed = query.reshape(1, key_heads, groups * rows, dim)
+    output = scaled_dot_product_attention(
+        packed, key, value, attn_mask=mask.repeat(1, 1, groups, 1), scale=scaling
+    )
+    return output.reshape(1, heads, rows, value.shape[-1])
 
 
 def use_grouped_attention(model: PreTrainedModel) -> None:
@@ -50,3 +85,8 @@ def use_grouped_attention(model: PreTrainedModel) -> None:
     AttentionInterface.register(NAME, grouped_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
+
+
+def uses_grouped_attention(model: PreTrainedModel) -> bool:
+    """Whether `use_grouped_attention` was called for the model."""
+    return bool(model.config._attn_implementation == NAME)

@@ -12,10 +12,11 @@ from transformers import Cache
 
 @dataclass(slots=True)
 class Placement:
-    """Where one pass writes, and what it reads: `columns`, or else the first `limit` cells."""
+    """Where one pass writes, and what it reads: `columns`, or else `limit` cells from `base`."""
 
     written: npt.NDArray[np.int64]
     columns: npt.NDArray[np.int64] | None
+    base: int
     limit: int
     _on_device: dict[torch.device, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
 
@@ -48,7 +49,8 @@ class LayerPool:
         self.values.index_copy_(2, written, value_states)
         if read is not None:
             return self.keys.index_select(2, read), self.values.index_select(2, read)
-        return self.keys[:, :, : placement.limit], self.values[:, :, : placement.limit]
+        cells = slice(placement.base, placement.base + placement.limit)
+        return self.keys[:, :, cells], self.values[:, :, cells]
 
 
 class PooledCache(Cache):
@@ -61,7 +63,7 @@ class PooledCache(Cache):
         super().__init__(layers=[])
         self.cells = cells
         self.pools: dict[int, LayerPool] = {}
-        self.placement = Placement(np.zeros(0, dtype=np.int64), None, 0)
+        self.placement = Placement(np.zeros(0, dtype=np.int64), None, 0, 0)
 
     def update(
         self,

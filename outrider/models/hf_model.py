@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from outrider.errors import CapacityError
 from outrider.models.base import Feed, ModelSequence, Tokenizer, check_feeds
 from outrider.models.cells import CellLedger
+from outrider.models.hf_attention import attention_blocks, uses_grouped_attention
 from outrider.models.hf_cache import Placement, PooledCache
 from outrider.models.visibility import PassView, view_pass
 from outrider.types import ModelInfo
@@ -54,6 +55,7 @@ class HfModel:
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_rows = "logits_to_keep" in parameters
+        self._has_blocks = uses_grouped_attention(model)
 
     def resized(self, kv_tokens: int) -> "HfModel":
         """The same weights with an empty KV cache of `kv_tokens` cells, allocated at once."""
@@ -69,7 +71,8 @@ class HfModel:
         check_feeds(feeds, self.info.vocab_size, self.info.context_tokens)
         reserved = self.cells.reserve(feeds)
         try:
-            logits = self._run(view_pass(feeds, reserved, self._cell_positions), _wanted(feeds))
+            view = view_pass(feeds, reserved, self._cell_positions, self._has_blocks)
+            logits = self._run(view, _wanted(feeds))
         except torch.OutOfMemoryError as error:
             self.cells.release(reserved)
             tokens = sum(len(cells) for cells in reserved)
@@ -110,28 +113,27 @@ class HfModel:
     def _run_piece(self, view: PassView, start: int, stop: int, rows: Sequence[int]) -> Tensor:
         limit = int(view.limits[stop - 1])
         columns = None if view.columns is None else view.columns[:limit]
-        self.cache.placement = Placement(view.written[start:stop], columns, limit)
+        self.cache.placement = Placement(view.written[start:stop], columns, view.base, limit)
         arguments: dict[str, Any] = {
             "input_ids": torch.from_numpy(view.tokens[None, start:stop]).to(self._device),
             "position_ids": torch.from_numpy(view.positions[None, start:stop]).to(self._device),
-            "attention_mask": self._masks(view, start, stop, limit),
+            "attention_mask": self._masks(view, start, stop),
             self._cache_name: self.cache,
             "use_cache": True,
         }
         index = torch.tensor(rows, dtype=torch.long, device=self._device)
         if self._keeps_rows:
-            logits = self._model(**arguments, logits_to_keep=index).logits[0]
-        else:
+            arguments["logits_to_keep"] = index
+        with attention_blocks(view.blocks_within(start, stop)):
             logits = self._model(**arguments).logits[0]
+        if not self._keeps_rows:
             logits = logits[index.to(logits.device)]
         kept: Tensor = logits.float().cpu()
         return kept
 
-    def _masks(
-        self, view: PassView, start: int, stop: int, limit: int
-    ) -> Tensor | dict[str, Tensor]:
+    def _masks(self, view: PassView, start: int, stop: int) -> Tensor | dict[str, Tensor]:
         masks = {
-            name: self._additive(view.seen(start, stop, limit, window))
+            name: self._additive(view.seen(start, stop, window))
             for name, window in self._layer_windows.items()
         }
         return masks if len(masks) > 1 else next(iter(masks.values()))

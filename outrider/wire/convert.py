@@ -94,9 +94,14 @@ def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int
 
     Raises InvalidArgumentError that names the offending node or row.
     """
-    if len(message.nodes) > MAX_CHUNK_NODES:
+    if not 0 < len(message.nodes) <= MAX_CHUNK_NODES:
         raise InvalidArgumentError(
-            f"the chunk has {len(message.nodes)} nodes; send at most {MAX_CHUNK_NODES}"
+            f"the chunk has {len(message.nodes)} nodes; send 1 to {MAX_CHUNK_NODES}"
+        )
+    parents = {row.parent_id for row in message.rows}
+    if len(parents) != len(message.rows) or not parents <= {n.parent_id for n in message.nodes}:
+        raise InvalidArgumentError(
+            "the chunk has two proposal rows for one parent, or one for a parent without nodes"
         )
     nodes = tuple(_node_from(node, vocab_size, draft_index) for node in message.nodes)
     rows = tuple(_row_from(row, vocab_size) for row in message.rows)

@@ -60,15 +60,21 @@ class DraftClient:
         self, name: str, opening: DraftOpening, inbox: "asyncio.Queue[Arrival]"
     ) -> DraftStream:
         """Opens a session; what comes back goes into `inbox`."""
+        is_open = False
 
         def decode(response: draft_pb2.DraftResponse) -> object:
+            nonlocal is_open
             kind = response.WhichOneof("kind")
-            if kind == "opened":
+            if kind == "opened" and not is_open:
+                is_open = True
                 return Opened(response.opened.cached_tokens)
-            if kind == "chunk":
+            if kind == "chunk" and is_open:
                 chunk = chunk_from(response.chunk, opening.vocab_size, opening.draft_index)
                 return RelayedChunk(chunk, response.chunk)
-            raise InvalidArgumentError(f"draft {name} sent a message of an unknown kind")
+            raise InvalidArgumentError(
+                f"it sent {kind or 'a message of an unknown kind'} where "
+                f"{'a chunk' if is_open else 'opened'} has to come"
+            )
 
         stream = DraftStream(name, self._stub.Draft, decode, inbox)
         stream.send(draft_pb2.DraftRequest(open=draft_opening_to(opening)))

@@ -26,7 +26,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def libraries(checkpoints: dict[str, Path]) -> dict[str, PreTrainedModel]:
     """The same checkpoints as transformers runs them."""
     return {
-        name: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        name: AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
         for name, folder in checkpoints.items()
     }
 

@@ -7,7 +7,8 @@ from outrider.errors import CapacityError, InvalidArgumentError
 from outrider.models import cells
 from outrider.models.base import TIP, Feed, ModelSequence
 from outrider.models.cells import CellLedger, CellSequence, common_prefix
-from outrider.models.visibility import view_pass
+from outrider.models.pool import NEARBY_CELLS, CellPool
+from outrider.models.visibility import PassView, view_pass
 
 
 def fill(ledger: CellLedger, tokens: list[int]) -> CellSequence:
@@ -89,34 +90,88 @@ def test_common_prefix(left: list[int], right: list[int], length: int) -> None:
     assert common_prefix(left, right) == length
 
 
+def seen(view: PassView, window: int = 0) -> list[list[int]]:
+    """The cells that each row of a pass sees."""
+    cells = np.arange(100) + view.base if view.columns is None else view.columns
+    rows = view.seen(0, len(view.tokens), window)
+    return [sorted(cells[: len(row)][row].tolist()) for row in rows]
+
+
+def view_of(ledger: CellLedger, *feeds: Feed, has_blocks: bool = True) -> PassView:
+    positions = np.zeros(ledger.total, dtype=np.int64)
+    return view_pass(feeds, ledger.reserve(feeds), positions, has_blocks)
+
+
 def test_a_pass_shows_each_token_its_path_only() -> None:
     ledger = CellLedger(10)
     sequence = fill(ledger, [1, 2])
-    feed = Feed(sequence, (3, 4, 5), (TIP, TIP, 3), ())
-    view = view_pass([feed], ledger.reserve([feed]), np.zeros(10, dtype=np.int64))
+    view = view_of(ledger, Feed(sequence, (3, 4, 5), (TIP, TIP, 3), ()))
     assert view.columns is None
     assert view.positions.tolist() == [2, 2, 3]
     assert view.limits.tolist() == [3, 4, 5]
-    seen = [np.flatnonzero(row).tolist() for row in view.visible]
-    assert seen == [[0, 1, 2], [0, 1, 3], [0, 1, 3, 4]]
-
-
-def test_a_pass_beside_a_long_idle_sequence_reads_its_own_cells() -> None:
-    ledger = CellLedger(60)
-    positions = np.zeros(60, dtype=np.int64)
-    fill(ledger, [9] * 50)
-    sequence = ledger.open([1, 2])
-    feed = Feed.chain(sequence, [1, 2], [])
-    view = view_pass([feed], ledger.reserve([feed]), positions)
-    assert view.columns is not None
-    assert view.columns.tolist() == [50, 51]
-    assert view.visible.tolist() == [[True, False], [True, True]]
+    assert seen(view) == [[0, 1, 2], [0, 1, 3], [0, 1, 3, 4]]
 
 
 def test_a_window_hides_what_is_too_far_back() -> None:
     ledger = CellLedger(8)
     sequence = ledger.open([1])
-    feed = Feed.chain(sequence, [1, 2, 3, 4], [])
-    view = view_pass([feed], ledger.reserve([feed]), np.zeros(8, dtype=np.int64))
-    seen = view.seen(0, 4, 4, 2)
-    assert [np.flatnonzero(row).tolist() for row in seen] == [[0], [0, 1], [1, 2], [2, 3]]
+    view = view_of(ledger, Feed.chain(sequence, [1, 2, 3, 4], []))
+    assert seen(view, window=2) == [[0], [0, 1], [1, 2], [2, 3]]
+
+
+def test_a_pass_beside_a_long_idle_sequence_reads_its_own_cells() -> None:
+    ledger = CellLedger(60)
+    fill(ledger, [9] * 50)
+    view = view_of(ledger, Feed.chain(ledger.open([1, 2]), [1, 2], []))
+    assert (view.columns, view.visible.shape) == (None, (2, 2))
+    first, second = view.written.tolist()
+    assert seen(view) == [[first], [first, second]]
+
+
+@pytest.mark.parametrize("has_blocks", [True, False])
+def test_what_lies_between_shared_and_own_cells_is_not_read(has_blocks: bool) -> None:
+    ledger = CellLedger(60)
+    first = fill(ledger, list(range(30)))
+    second = fill(ledger, [0, 1, 99])
+    feeds = [Feed(second, (5,), (TIP,), ())]
+    view = view_of(ledger, *feeds, has_blocks=has_blocks)
+    assert view.columns is not None
+    assert view.visible.shape == (1, 4)
+    assert seen(view) == [sorted([*first.cells[:2], second.cells[2], *view.written.tolist()])]
+
+
+def test_blocks_hold_all_that_their_rows_see_in_any_piece() -> None:
+    ledger = CellLedger(200)
+    sequences = [fill(ledger, [k, *range(12)]) for k in range(3)]
+    sequences.append(fill(ledger, [0, *range(12), 50, 51]))
+    feeds = [Feed(s, (3, 4, 5), (TIP, TIP, s.next_node), ()) for s in sequences]
+    view = view_of(ledger, *feeds)
+    rows = len(view.tokens)
+    for start in range(rows):
+        for stop in range(start + 1, rows + 1):
+            covered = np.zeros_like(view.seen(start, stop, 0))
+            for block in view.blocks_within(start, stop):
+                covered[block.start : block.stop, block.low : block.high] = True
+            assert not (view.seen(start, stop, 0) & ~covered).any()
+            assert view.seen(start, stop, 0).sum() == view.visible[start:stop].sum()
+
+
+def test_sequences_that_grow_side_by_side_stay_in_one_piece() -> None:
+    ledger = CellLedger(400)
+    sequences = [fill(ledger, [k] * 20) for k in range(4)]
+    for _ in range(30):
+        for sequence in sequences:
+            feed = Feed(sequence, (7, 8, 9), (TIP, TIP, TIP), ())
+            ledger.record([feed], ledger.reserve([feed]))
+            ledger.keep(sequence, [sequence.next_node - 1], ())
+    for sequence in sequences:
+        assert max(sequence.cells) - min(sequence.cells) < 50 + NEARBY_CELLS
+
+
+def test_a_crowded_pool_gives_every_free_cell() -> None:
+    pool = CellPool(10)
+    assert pool.take(4, None) == [0, 1, 2, 3]
+    assert pool.take(2, None) == [6, 7]
+    pool.drop([1])
+    assert sorted(pool.take(5, 7)) == [1, 4, 5, 8, 9]
+    assert pool.free == 0

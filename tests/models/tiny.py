@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
@@ -34,7 +35,7 @@ TRAINING_TEXT = [
 CONTEXT = 128
 WINDOW = 5
 
-HF_BACKENDS = ("llama", "gemma3", "mistral", "qwen3", "gpt2")
+HF_BACKENDS = ("llama", "gemma2", "gemma3", "mistral", "qwen3", "gpt2")
 BACKENDS = (*HF_BACKENDS, "scripted")
 
 Oracle = Callable[[Sequence[int]], Tensor]
@@ -98,6 +99,13 @@ def _configs(vocab_size: int) -> dict[str, PretrainedConfig]:
     }
     return {
         "llama": LlamaConfig(**common),
+        "gemma2": Gemma2Config(  # soft-capped scores, so not sdpa
+            **common,
+            sliding_window=WINDOW,
+            layer_types=["sliding_attention", "full_attention"],
+            attn_logit_softcapping=2.0,
+            query_pre_attn_scalar=8,
+        ),
         "gemma3": Gemma3TextConfig(
             **{**common, "num_hidden_layers": 3},
             sliding_window=WINDOW,

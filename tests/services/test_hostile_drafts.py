@@ -159,7 +159,7 @@ class NeverAnswersOpen(FakeDraft):
 
 async def answers_are_the_targets(local: Local, hostile: FakeDraft) -> list[str]:
     """Two answers beside the hostile draft, one of them with a good draft too; the notices."""
-    verify = await local.verify(f"scripted:vocab=64,step_ms=2", max_sessions=8)
+    verify = await local.verify("scripted:vocab=64,step_ms=2", max_sessions=8)
     good = await local.draft("scripted:vocab=64")
     address = await local.fake_draft(hostile)
     client = await local.orchestrator(verify, {"bad": address, "good": good})
@@ -212,7 +212,9 @@ HARMLESS: dict[str, Messages] = {
         chunk([node(i, 1, i << 24, 4)]),
         chunk([node(i, 0, 0, 3)]),
     ],
-    "agrees-with-everything": lambda i: [chunk([node(i, n, 0, n) for n in range(14)])],
+    "lists-everything-that-its-plan-has-room-for": lambda i: [
+        chunk([node(i, n, 0, n) for n in range(14)])
+    ],
 }
 
 

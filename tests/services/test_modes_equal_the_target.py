@@ -21,7 +21,13 @@ async def test_every_mode_tree_and_number_of_drafts_gives_the_targets_greedy_tex
     verify, *drafts = await asyncio.gather(
         local.verify(MODEL, max_sessions=32), *(local.draft(model) for model in DRAFTS.values())
     )
-    client = await local.orchestrator(verify, dict(zip(DRAFTS, drafts, strict=True)))
+    client = await local.orchestrator(
+        verify,
+        dict(zip(DRAFTS, drafts, strict=True)),
+        wait_nodes=3,
+        max_wait_ms=500,
+        adaptive=False,
+    )
     requests = [
         (prompt, width, count) for prompt in PROMPTS for width in (1, 3) for count in (0, 1, 2)
     ]
