@@ -19,6 +19,7 @@ from outrider.errors import (
     InvalidArgumentError,
     NotFoundError,
     OutriderError,
+    StateMismatchError,
     UnavailableError,
 )
 from outrider.telemetry.logs import get_logger
@@ -175,18 +176,32 @@ class Engine:
 
     async def _resume(self, session: Session, error: OutriderError) -> None:
         """Reopens a broken verify stream from the committed ids; the drafts start there too."""
-        stats = session.stats
-        if not isinstance(error, UnavailableError) or stats.resumes >= self._settings.max_resumes:
-            raise error
-        stats.resumes += 1
-        get_logger().warning(
-            "verify_stream_broken", request_id=session.request.request_id, problem=error.message
-        )
-        await asyncio.sleep(RESUME_BACKOFF_S * 2**stats.resumes)
-        for draft in list(session.drafts.values()):
-            session.detach(draft, None)
-        self._attach_all(session)
-        session.open_verify(self._peers.verify)
+        stats, verify = session.stats, self._peers.verify
+        while isinstance(error, UnavailableError) and stats.resumes < self._settings.max_resumes:
+            get_logger().warning(
+                "verify_stream_broken", request_id=session.request.request_id, problem=error.message
+            )
+            verify.fail(error.message)
+            stats.resumes += 1
+            await asyncio.sleep(RESUME_BACKOFF_S * 2**stats.resumes)
+            try:
+                target = await verify.ready()
+            except UnavailableError as still:
+                error = still
+                continue
+            if target != session.target:
+                raise StateMismatchError(
+                    f"the verifier came back with another model ({target.model_name}, it was "
+                    f"{session.target.model_name}); ask again to be answered by that one"
+                )
+            for draft in list(session.drafts.values()):
+                session.detach(draft, None)
+            self._attach_all(session)
+            session.open_verify(verify)
+            return
+        if isinstance(error, UnavailableError):
+            verify.fail(error.message)
+        raise error
 
     def _limits(self, request: GenerationRequest) -> Limits:
         limits = self._settings.limits()

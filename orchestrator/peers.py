@@ -100,8 +100,8 @@ class VerifyPeer(Peer):
             await self.probe()
         if self.info is None or self.problem:
             raise UnavailableError(
-                f"the verify service cannot be used: {self.problem}; start it (outrider serve verify) "
-                "or give its address (--verify)",
+                f"the verify service cannot be used: {self.problem}; start it (outrider serve "
+                "verify) or give its address (--verify)",
                 retry_after_s=PROBE_EVERY_S,
             )
         return self.info

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from outrider.errors import CapacityError, InvalidArgumentError
 from outrider.models.base import Feed, ModelSequence
-from outrider.models.pool import CellPool
+from outrider.models.pool import NEARBY_CELLS, CellPool
 
 MAX_CACHED_SEQUENCES = 256
 """More closed sequences are not kept, so that looking for a common prefix stays cheap."""
@@ -24,11 +24,9 @@ class CellSequence(ModelSequence):
     node_cells: dict[int, int] = field(default_factory=dict)
 
     @property
-    def last_cell(self) -> int | None:
-        """The cell that was filled last, or None."""
-        if self.node_cells:
-            return next(reversed(self.node_cells.values()))
-        return self.cells[-1] if self.cells else None
+    def recent_cells(self) -> list[int]:
+        """Cells that were filled last, the last one at the end."""
+        return [*self.cells[-NEARBY_CELLS:], *self.node_cells.values()]
 
 
 class CellLedger:
@@ -78,7 +76,7 @@ class CellLedger:
         needed = sum(len(feed.tokens) for feed in feeds)
         self._make_room(needed, len(sequences))
         return [
-            self._pool.take(len(feed.tokens), sequence.last_cell)
+            self._pool.take(len(feed.tokens), sequence.recent_cells)
             for feed, sequence in zip(feeds, sequences, strict=True)
         ]
 

@@ -179,8 +179,9 @@ def _device(name: str) -> torch.device:
 
 def _dtype(options: ModelOptions, device: torch.device) -> torch.dtype | str:
     if options.dtype == "auto":
-        is_plain_cpu = device.type == "cpu" and not options.device_map and not options.quantization
-        return torch.float32 if is_plain_cpu else "auto"
+        # half precision is slow on most CPUs, and a quantised checkpoint knows its own dtype
+        is_cpu = device.type == "cpu" and not options.quantization
+        return torch.float32 if is_cpu else "auto"
     if options.dtype not in _DTYPES:
         raise InvalidArgumentError(f"dtype is {options.dtype!r}; give auto or {', '.join(_DTYPES)}")
     return _DTYPES[options.dtype]

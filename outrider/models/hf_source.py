@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -13,7 +13,6 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from transformers import AutoConfig
 
 from outrider.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from outrider.models import packaged
@@ -99,9 +98,7 @@ def _is_transport_error(error: Exception) -> bool:
 
 
 def _from_hub_cache(name: str, revision: str | None, error: Exception) -> Source:
-    try:
-        AutoConfig.from_pretrained(name, revision=revision, local_files_only=True)
-    except (OSError, ValueError):
+    if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
         raise UnavailableError(
             f"{name!r} is no folder here and the hub cannot be reached ({type(error).__name__}); "
             f"{WHAT_WORKS}. "

@@ -5,14 +5,14 @@ sequence takes the cells after its last one, and a new one begins in the middle 
 which leaves room to grow for both neighbours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from outrider.errors import InvalidArgumentError
 
 NEARBY_CELLS = 32
-"""How far before and after the expected place a sequence looks for holes."""
+"""How far from the expected place a sequence looks for free cells."""
 
 
 class CellPool:
@@ -29,15 +29,16 @@ class CellPool:
         """Cells that nobody refers to."""
         return self.total - int(np.count_nonzero(self._references))
 
-    def take(self, count: int, last: int | None) -> list[int]:
-        """`count` free cells in ascending order, referred to once: after cell `last` if possible.
+    def take(self, count: int, recent: Sequence[int]) -> list[int]:
+        """`count` free cells in ascending order, referred to once, beside the `recent` ones.
 
-        The caller makes sure that so many are free.
+        Without recent cells, or where there is no room, they come from the largest gap. The caller
+        makes sure that so many are free.
         """
         is_free = self._references == 0
-        start = self._roomiest(is_free, count) if last is None else max(last - NEARBY_CELLS, 0)
+        start = _beside(recent) if recent else self._roomiest(is_free, count)
         cells = start + np.flatnonzero(is_free[start : start + count + 2 * NEARBY_CELLS])[:count]
-        if len(cells) < count and last is not None:
+        if len(cells) < count and recent:
             start = self._roomiest(is_free, count)
             cells = start + np.flatnonzero(is_free[start : start + count])
         if len(cells) < count:
@@ -63,3 +64,9 @@ class CellPool:
         largest = int(np.argmax(stops - starts))
         start, length = int(starts[largest]), int(stops[largest] - starts[largest])
         return start + max(length - count, 0) // 2 if start > 0 else 0
+
+
+def _beside(recent: Sequence[int]) -> int:
+    """Where to look first: at the holes among the recent cells, but not far from the last."""
+    last = recent[-1]
+    return min(cell for cell in recent if last - NEARBY_CELLS < cell <= last)

@@ -81,7 +81,7 @@ class Link(Generic[Request]):
             yield request
 
     def _end(self) -> None:
-        """Cancels the call, and ends its requests: gRPC waits for more even after the peer is done."""
+        """Cancels the call, and ends its requests: gRPC waits for more when the peer is done."""
         self._is_over = True
         self._call.cancel()
         while not self._outbox.empty():

@@ -229,6 +229,22 @@ def test_a_name_that_the_hub_does_not_know_is_not_found(
         load_model("nobody/nothing", ModelOptions(revision="v9"))
 
 
+def test_without_access_a_model_from_the_hub_cache_is_used(
+    monkeypatch: pytest.MonkeyPatch, checkpoints: dict[str, Path]
+) -> None:
+    config = str(checkpoints["llama"] / "config.json")
+    hub_answers(monkeypatch, no_route())
+    monkeypatch.setattr(hf_source, "try_to_load_from_cache", lambda *_, **__: config)
+    source = hf_source.find("org/name", ModelOptions(revision="v1"))
+    assert source == hf_source.Source("org/name", "org/name", "v1", local_files_only=True)
+
+
+def test_a_model_on_the_hub_is_loaded_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HfApi, "model_info", lambda *_, **__: None)
+    source = hf_source.find("org/name", ModelOptions())
+    assert source == hf_source.Source("org/name", "org/name", None, local_files_only=False)
+
+
 def test_a_bug_in_the_hub_client_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     hub_answers(monkeypatch, ZeroDivisionError("bug"))
     with pytest.raises(ZeroDivisionError):

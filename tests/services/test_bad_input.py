@@ -74,7 +74,12 @@ BAD_REQUESTS: list[tuple[str, Any, type[OutriderError], str]] = [
         "empty",
     ),
     ("too-long", Request(text="x" * 100, stop=Stop(max_tokens=4)), InvalidArgumentError, "100"),
-    ("max-tokens-0", Request(text="x", stop=Stop(max_tokens=0)), InvalidArgumentError, "max_tokens"),
+    (
+        "max-tokens-0",
+        Request(text="x", stop=Stop(max_tokens=0)),
+        InvalidArgumentError,
+        "max_tokens",
+    ),
     ("no-stop", Request(text="x"), InvalidArgumentError, "max_tokens"),
     ("model", Request(**OK, model="gpt-9"), NotFoundError, "gpt-9"),
     ("temperature", Request(**OK, sampling=Sampling(temperature=-1)), InvalidArgumentError, "-1"),

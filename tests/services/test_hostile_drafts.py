@@ -48,9 +48,7 @@ PROTOCOL_BREAKERS: dict[str, Messages] = {
     "kind-unset": lambda i: [chunk([node(i, 0, 0, 3, kind=common_pb2.NODE_KIND_UNSPECIFIED)])],
     "sampled-without-a-row": lambda i: [chunk([node(i, 0, 0, 3, kind=SAMPLED)])],
     "sampled-with-probability-zero": lambda i: [
-        chunk(
-            [node(i, 0, 0, 3, kind=SAMPLED)], [Row(parent_id=0, ids=[3, 4], probs=[0.0, 1.0])]
-        )
+        chunk([node(i, 0, 0, 3, kind=SAMPLED)], [Row(parent_id=0, ids=[3, 4], probs=[0.0, 1.0])])
     ],
     "sampled-outside-its-row": lambda i: [
         chunk([node(i, 0, 0, 3, kind=SAMPLED)], [uniform_row(0, 4, 5)])
@@ -74,13 +72,13 @@ PROTOCOL_BREAKERS: dict[str, Messages] = {
         chunk([node(i, 0, 0, 3, kind=SAMPLED)], [Row(parent_id=0, ids=[3, 4], probs=[1.0])])
     ],
     "two-rows-for-one-parent": lambda i: [
-        chunk(
-            [node(i, 0, 0, 3, kind=SAMPLED)], [uniform_row(0, 3, 4), uniform_row(0, 3, 4, 5)]
-        )
+        chunk([node(i, 0, 0, 3, kind=SAMPLED)], [uniform_row(0, 3, 4), uniform_row(0, 3, 4, 5)])
     ],
     "replayed-ids": lambda i: [chunk([node(i, 0, 0, 3)]), chunk([node(i, 0, 0, 4)])],
     "huge-chunk": lambda i: [chunk(chain(i, 0, 0, [1] * 5000))],
-    "message-larger-than-grpc-takes": lambda i: [chunk(chain(i, 0, 0, [1] * 2_000_000))],
+    "message-larger-than-grpc-takes": lambda i: [
+        chunk([node(i, 0, 0, 3)], [Row(parent_id=0, ids=[2**31] * 3_500_000)])
+    ],
     "a-message-of-no-kind": lambda i: [draft_pb2.DraftResponse()],
     "empty-chunks": lambda i: [chunk([])],
     "opened-twice": lambda i: [opened()],

@@ -99,9 +99,7 @@ async def test_two_unseeded_requests_differ_and_each_can_be_replayed(local: Loca
     )
     assert first.seed != second.seed
     assert first.tokens != second.tokens
-    replay = await client.generate(
-        PROMPT, max_tokens=32, temperature=1.0, seed=first.seed
-    ).result()
+    replay = await client.generate(PROMPT, max_tokens=32, temperature=1.0, seed=first.seed).result()
     assert [t.id for t in replay.tokens] == [t.id for t in first.tokens]
 
 

@@ -105,7 +105,9 @@ def node(
     kind: "common_pb2.NodeKind.ValueType" = LISTED,
 ) -> common_pb2.Node:
     """Node number `counter` of draft `index`."""
-    return common_pb2.Node(id=index << 24 | counter, parent_id=parent_id, token=token, q=q, kind=kind)
+    return common_pb2.Node(
+        id=index << 24 | counter, parent_id=parent_id, token=token, q=q, kind=kind
+    )
 
 
 def chain(index: int, first: int, tip: int, tokens: Sequence[int]) -> list[common_pb2.Node]:

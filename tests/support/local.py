@@ -66,7 +66,7 @@ class Local:
 
     async def fake_draft(self, servicer: draft_pb2_grpc.DraftServiceServicer) -> str:
         """The address of a draft that does whatever `servicer` does."""
-        server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
         draft_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server)
         return await self._listen(server)
 
