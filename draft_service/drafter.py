@@ -21,11 +21,20 @@ class Drafter:
     def __init__(self, model: CausalModel) -> None:
         self.model = model
 
+    def vocab_size(self, opening: DraftOpening) -> int:
+        """Token ids that both the target and the draft know."""
+        return min(opening.vocab_size, self.model.info.vocab_size or opening.vocab_size)
+
     def open(self, opening: DraftOpening) -> DraftSession:
         """A session with whatever prefix of its tokens is cached."""
         sequence = self.model.open((*opening.prompt_ids, *opening.emitted_ids))
-        info = self.model.info
-        return DraftSession(opening, sequence, info.context_tokens, frozenset(info.eos_token_ids))
+        return DraftSession(
+            opening,
+            sequence,
+            self.vocab_size(opening),
+            self.model.info.context_tokens,
+            frozenset(self.model.info.eos_token_ids),
+        )
 
     def close(self, session: DraftSession) -> None:
         """Frees the session's sequence."""

@@ -4,6 +4,7 @@ Knows sessions and the drafter; knows no gRPC.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class Scheduler:
         self._opening = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft")
         self._changed = asyncio.Event()
-        self._empty = asyncio.Event()
+        self._ended = asyncio.Event()
         self._is_draining = False
         self._loop = asyncio.create_task(self._run())
 
@@ -81,6 +82,7 @@ class Scheduler:
             raise
         finally:
             self._opening -= 1
+            self._ended.set()
         seat = Seat(session, time.monotonic())
         self._seats.append(seat)
         self._changed.set()
@@ -94,20 +96,14 @@ class Scheduler:
 
     async def close(self, seat: Seat) -> None:
         """Ends a session, whatever it is doing, and frees its KV."""
-        if seat.is_closed:
-            return
-        seat.is_closed = True
-        self._seats.remove(seat)
-        if not self._seats:
-            self._empty.set()
-        await self._in_thread(lambda: self.drafter.close(seat.session))
+        self._end(seat)
 
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
         self._is_draining = True
-        while self._seats:
-            self._empty.clear()
-            await self._empty.wait()
+        while self._seats or self._opening:
+            self._ended.clear()
+            await self._ended.wait()
 
     async def stop(self) -> None:
         """Ends the loop and the thread."""
@@ -174,7 +170,7 @@ class Scheduler:
         seats: list[Seat] = []
         tasks: Pass = []
         live = [seat for seat in list(self._seats) if seat.error is None and not seat.is_closed]
-        for seat in sorted(live, key=lambda s: s.session.leaf_depth()):
+        for seat in sorted(live, key=lambda s: (s.session.is_prefilling, s.session.leaf_depth())):
             task = seat.session.task(budget) if budget > 0 else None
             if task is not None:
                 seats.append(seat)
@@ -213,11 +209,11 @@ class Scheduler:
                 f"{info.context_tokens}; it cannot help here"
             )
         top = max((*opening.prompt_ids, *opening.emitted_ids))
-        if top >= min(opening.vocab_size, info.vocab_size or opening.vocab_size):
+        if top >= self.drafter.vocab_size(opening):
             raise InvalidArgumentError(f"token id {top} is outside the draft's vocabulary")
 
     def _expire(self, now: float) -> None:
-        for seat in self._seats:
+        for seat in list(self._seats):
             if now - seat.heard_at > self._settings.idle_timeout_s:
                 seat.fail(
                     DeadlineError(
@@ -225,6 +221,18 @@ class Scheduler:
                         "open the session again to go on"
                     )
                 )
+                # Its stream may be stuck for as long as the caller likes; its place is not.
+                self._end(seat)
+
+    def _end(self, seat: Seat) -> None:
+        """Nothing is waited for: a caller that is cancelled meanwhile must not keep the KV."""
+        if seat.is_closed:
+            return
+        seat.is_closed = True
+        self._seats.remove(seat)
+        self._ended.set()
+        with contextlib.suppress(RuntimeError):  # the thread has ended, and the model with it
+            self._thread.submit(self.drafter.close, seat.session)
 
     async def _wait(self) -> None:
         try:

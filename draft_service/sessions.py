@@ -5,7 +5,7 @@ Knows tokens and node numbers; knows no gRPC and runs no model.
 
 from dataclasses import dataclass, field
 
-from outrider.errors import StateMismatchError
+from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import ModelSequence
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.proposing import Proposal
@@ -22,6 +22,9 @@ from outrider.types import (
 )
 
 TIP_NODE = 0
+
+MAX_NODES = 256 * 32
+"""As many as the deepest and widest plan has: a node is never refused to its own draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class DraftSession:
 
     opening: DraftOpening
     sequence: ModelSequence
+    vocab_size: int
     context_tokens: int
     eos_token_ids: frozenset[int]
     plan: DraftPlan = field(init=False)
@@ -59,13 +63,19 @@ class DraftSession:
 
     def __post_init__(self) -> None:
         self.plan = self.opening.plan
-        self.tree = TokenTree(self.opening.emitted_ids)
+        self.tree = TokenTree(self.opening.emitted_ids, capacity=MAX_NODES)
         self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
 
     @property
     def length(self) -> int:
         """Tokens of prompt and answer so far."""
         return len(self.opening.prompt_ids) + len(self.tree.committed)
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether more than the last token of what it was opened with still needs KV."""
+        opened_with = len(self.opening.prompt_ids) + len(self.opening.emitted_ids)
+        return opened_with - len(self.sequence.tokens) > 1
 
     def task(self, budget: int) -> Task | None:
         """What the next pass should run, at most `budget` tokens; None: nothing."""
@@ -122,13 +132,19 @@ class DraftSession:
     def commit(self, commit: DraftCommit) -> tuple[list[int], list[int]]:
         """Follows the verdict; returns the model's numbers to keep: the committed path, survivors.
 
-        Raises StateMismatchError where the commit does not continue what this session knows.
+        Raises StateMismatchError where the commit does not continue what this session knows, and
+        InvalidArgumentError for a token that the draft cannot run.
         """
         if commit.base != len(self.tree.committed):
             raise StateMismatchError(
                 f"the commit starts after {commit.base} tokens, this draft knows "
                 f"{len(self.tree.committed)}; open the session again with what was emitted",
                 metadata={"position": str(len(self.tree.committed))},
+            )
+        if any(token >= self.vocab_size for token in commit.tokens):
+            raise InvalidArgumentError(
+                f"a token of {commit.tokens} is outside the draft's vocabulary of "
+                f"{self.vocab_size} ids"
             )
         self.plan = commit.plan or self.plan
         leaf_was_tip = self.leaf == TIP_NODE
@@ -142,8 +158,6 @@ class DraftSession:
         self.numbers = {i: n for i, n in self.numbers.items() if self.tree.node(i) is not None}
         if len(path) < len(commit.tokens):
             self.leaf = TIP_NODE
-        elif self.leaf is not None and self.tree.node(self.leaf) is None:
-            self.leaf = None
         return path, list(self.numbers.values())
 
     def _pending(self) -> tuple[int, ...]:

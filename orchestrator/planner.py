@@ -152,7 +152,7 @@ def _worthwhile_nodes(seen: Observations, limits: Limits) -> int:
 
 def _wait(seen: Observations, limits: Limits, nodes: int) -> tuple[int, int]:
     """How many candidates to wait for after a miss, and how long at most (microseconds)."""
-    if not nodes:
+    if not nodes or limits.wait_nodes == 0:
         return 0, 0
     if limits.wait_nodes is not None and limits.max_wait_us is not None:
         return min(limits.wait_nodes, nodes), limits.max_wait_us
@@ -166,8 +166,11 @@ def _wait(seen: Observations, limits: Limits, nodes: int) -> tuple[int, int]:
         pass_us = seen.passes.predict(1 + count * limits.width)
         return expected_tokens(seen.acceptance, count) / max(wait_us(count) + pass_us, 1.0)
 
-    best = max(range(nodes + 1), key=speed)
-    if speed(best) < GAIN_TO_WAIT * speed(0):
-        return 0, 0
+    if limits.wait_nodes is not None:
+        best = min(limits.wait_nodes, nodes)
+    else:
+        best = max(range(nodes + 1), key=speed)
+        if speed(best) < GAIN_TO_WAIT * speed(0):
+            return 0, 0
     longest = 60_000_000 if limits.max_wait_us is None else limits.max_wait_us
     return best, min(int(1.5 * wait_us(best)) + 1000, longest)

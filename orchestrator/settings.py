@@ -1,10 +1,17 @@
 """Settings of the orchestrator; every one is a flag and an environment variable."""
 
+import re
+from typing import Annotated
+
 from pydantic import Field, field_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from orchestrator.planner import Limits
 from outrider.settings import ServerSettings
+
+_ADDRESS = re.compile(
+    r"(?:[^=]*[^=\s]=)?(?P<address>(?:[^][:/=\s]+|\[[^][/=\s]+\]):(?P<port>\d{1,5}))", re.ASCII
+)
 
 
 class OrchestratorSettings(ServerSettings):
@@ -16,7 +23,7 @@ class OrchestratorSettings(ServerSettings):
 
     port: int = Field(7070, ge=0, le=65535, description="Port to listen on; 0: any free one")
     verify: str = Field("127.0.0.1:7071", description="Address of the verify service")
-    draft: list[str] = Field(
+    draft: Annotated[list[str], NoDecode] = Field(
         ["127.0.0.1:7072"],
         description="Addresses of draft services, host:port or name=host:port; repeat the flag, "
         "or separate by commas; 'none' for none",
@@ -87,11 +94,10 @@ class OrchestratorSettings(ServerSettings):
 
 def address_of(value: str) -> str:
     """host:port of `host:port` or `name=host:port`."""
-    address = value.rpartition("=")[2]
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{value!r} is not an address; give host:port")
-    return address
+    match = _ADDRESS.fullmatch(value)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise ValueError(f"{value!r} is not an address; give host:port or name=host:port")
+    return match["address"]
 
 
 def name_of(value: str) -> str:

@@ -122,8 +122,12 @@ def _explain(error: ValidationError | SettingsError) -> str:
     if isinstance(error, SettingsError):
         return str(error)
     return "; ".join(
-        f"--{'-'.join(map(str, e['loc'])).replace('_', '-')}: {e['msg']}, got {e['input']!r}"
+        f"--{'-'.join(map(str, e['loc'])).replace('_', '-')}: {_plain(e['msg'])}, got {e['input']!r}"
         if e["loc"]
-        else str(e["msg"]).removeprefix("Value error, ")
+        else _plain(e["msg"])
         for e in error.errors()
     )
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ")

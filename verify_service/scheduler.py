@@ -4,6 +4,7 @@ Knows sessions and the verifier; knows no gRPC.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,22 +41,20 @@ class Scheduler:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._changed = asyncio.Event()
         self._is_draining = False
-        self._empty = asyncio.Event()
+        self._ended = asyncio.Event()
         self._loop = asyncio.create_task(self._run())
 
     async def open(self, opening: VerifyOpening) -> Session:
         """A new session; an open one of the same name is overtaken (a resumed stream)."""
         self._refuse(opening)
-        overtaken = self._sessions.pop(opening.session_id, None)
-        if overtaken is not None:
-            overtaken.fail(AbortedError(f"session {opening.session_id} was opened again"))
-            await self._free(overtaken)
+        self._overtake(opening.session_id)
         self._admit(opening)
         self._promised.append(opening)
         try:
             sequence = await self._open_sequence((*opening.prompt_ids, *opening.emitted_ids))
         finally:
             self._promised.remove(opening)
+            self._ended.set()
         info = self.verifier.model.info
         session = Session(
             opening,
@@ -65,18 +64,14 @@ class Scheduler:
             TokenTree(opening.emitted_ids, capacity=self._settings.max_tree_nodes),
             time.monotonic(),
         )
+        self._overtake(opening.session_id)  # another one may have been opened at the same time
         self._sessions[opening.session_id] = session
         self.wake()
         return session
 
     async def close(self, session: Session) -> None:
         """Ends a session, whatever it is doing, and frees its KV."""
-        if self._sessions.get(session.opening.session_id) is session:
-            del self._sessions[session.opening.session_id]
-        await self._free(session)
-        if not self._sessions:
-            self._empty.set()
-        self.wake()
+        self._end(session)
 
     def wake(self) -> None:
         """Something changed that may make a session ready."""
@@ -85,9 +80,9 @@ class Scheduler:
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
         self._is_draining = True
-        while self._sessions:
-            self._empty.clear()
-            await self._empty.wait()
+        while self._sessions or self._promised:
+            self._ended.clear()
+            await self._ended.wait()
 
     async def stop(self) -> None:
         """Ends the loop and the thread."""
@@ -198,6 +193,8 @@ class Scheduler:
         for session in list(self._sessions.values()):
             if session.unread_since is not None and now - session.unread_since > idle_s:
                 session.fail(DeadlineError(f"no verdict was read for {idle_s:.0f} s"))
+                # Its stream may be stuck for as long as the caller likes; its place is not.
+                self._end(session)
 
     async def _open_sequence(self, token_ids: tuple[int, ...]) -> ModelSequence:
         """A sequence that is closed again if the caller gives up while it is being opened."""
@@ -209,10 +206,22 @@ class Scheduler:
                 self._thread.submit(lambda: self.verifier.close(opened.result()))
             raise
 
-    async def _free(self, session: Session) -> None:
+    def _overtake(self, name: str) -> None:
+        overtaken = self._sessions.get(name)
+        if overtaken is not None:
+            overtaken.fail(AbortedError(f"session {name} was opened again"))
+            self._end(overtaken)
+
+    def _end(self, session: Session) -> None:
+        """Nothing is waited for: a caller that is cancelled meanwhile must not keep the KV."""
+        if self._sessions.get(session.opening.session_id) is session:
+            del self._sessions[session.opening.session_id]
         if not session.is_closed:
             session.is_closed = True
-            await self._in_thread(lambda: self.verifier.close(session.sequence))
+            with contextlib.suppress(RuntimeError):  # the thread has ended, and the model with it
+                self._thread.submit(self.verifier.close, session.sequence)
+        self._ended.set()
+        self.wake()
 
     async def _until(self, timeout_s: float) -> None:
         self._changed.clear()

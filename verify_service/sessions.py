@@ -82,7 +82,7 @@ class Session:
         With rejection only those right below the tip count: whether more follow a sampled token
         depends on that token, and a pass must not be timed by it.
         """
-        wanted = min(self.policy.min_nodes, self._room() - 1)
+        wanted = min(self.policy.min_nodes, self._room() - 1, self.tree.capacity)
         sampling = self.opening.sampling
         if sampling.mode is AcceptanceMode.REJECTION and not sampling.is_greedy:
             return self.tree.pending_at_tip >= min(wanted, 1)

@@ -59,7 +59,7 @@ def told(error: OutriderError) -> str:
         plain = error.message.partition(" (gRPC")[0]
         return f"{plain} To start everything on this machine: outrider serve all"
     if NO_CHAT_TEMPLATE in error.message:
-        return f"{error.message} Here: --raw sends the text as it is"
+        return f"{error.message}. Here: --raw sends the text as it is"
     where = f" (request {error.request_id})" if isinstance(error, InternalError) else ""
     return error.message + where
 

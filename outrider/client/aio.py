@@ -13,11 +13,11 @@ from outrider.client.answer import Result, Started, Token
 from outrider.client.base import BaseClient, BaseGeneration, Cancellable
 from outrider.client.channel import CHANNEL_OPTIONS
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
-from outrider.errors import RequestCancelledError
+from outrider.errors import ProtocolMismatchError, RequestCancelledError
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
-from outrider.wire.errors import from_rpc_error
+from outrider.wire.errors import from_rpc_error, readable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,9 +80,12 @@ class AsyncGeneration(BaseGeneration):
 
     async def _receive(self) -> None:
         try:
-            self._push(await self._messages.__anext__())
+            self._push(readable(await self._messages.__anext__(), self._client.address))
         except StopAsyncIteration:
             self._fold.end()
+        except ProtocolMismatchError as error:
+            self._fold.fail(error)
+            self._call.cancel()
         except grpc.RpcError as error:
             self._fail(error)
         except asyncio.CancelledError:
@@ -161,7 +164,8 @@ class AsyncClient(BaseClient[AsyncGeneration]):
     ) -> ResponseT:
         limit_s = self._timeout(timeout_s)
         try:
-            return await method(request, timeout=limit_s, metadata=self._metadata)
+            answer = await method(request, timeout=limit_s, metadata=self._metadata)
+            return readable(answer, self.address)
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from error
         except asyncio.CancelledError:

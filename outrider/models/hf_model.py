@@ -68,6 +68,8 @@ class HfModel:
 
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
         """Logits [len(rows), vocab_size] per feed, float32 on the CPU; see the protocol."""
+        if not feeds:
+            return []
         check_feeds(feeds, self.info.vocab_size, self.info.context_tokens)
         reserved = self.cells.reserve(feeds)
         try:
@@ -97,7 +99,6 @@ class HfModel:
         """Ends the sequence; its committed prefix stays cached until the room is needed."""
         self.cells.close(sequence)
 
-    @torch.inference_mode()
     def _run(self, view: PassView, wanted: Sequence[int]) -> Tensor:
         """Logits [len(wanted), vocab] of the rows `wanted`, which may come in any order."""
         parts: list[Tensor] = []
@@ -108,8 +109,10 @@ class HfModel:
             parts.append(self._run_piece(view, start, stop, [row - start for row in rows]))
             order.extend(rows)
         place = {row: index for index, row in enumerate(order)}
+        # Outside of inference mode, so that the caller may write to the rows.
         return torch.cat(parts)[[place[row] for row in wanted]]
 
+    @torch.inference_mode()
     def _run_piece(self, view: PassView, start: int, stop: int, rows: Sequence[int]) -> Tensor:
         limit = int(view.limits[stop - 1])
         columns = None if view.columns is None else view.columns[:limit]

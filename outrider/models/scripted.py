@@ -134,6 +134,8 @@ class ScriptedModel:
 
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
         """Float32 [len(rows), vocab] per feed; sleeps `step_ms` and `row_ms` for each token."""
+        if not feeds:
+            return []
         check_feeds(feeds, self.info.vocab_size, self.info.context_tokens)
         first = [feed.sequence.next_node for feed in feeds]
         self.cells.record(feeds, self.cells.reserve(feeds))

@@ -10,7 +10,7 @@ from outrider.types import Chunk, DraftCommit, DraftOpening, ModelInfo
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc
 from outrider.wire.channels import wait_connected
 from outrider.wire.convert import chunk_from, commit_to, draft_opening_to, info_from
-from outrider.wire.errors import from_rpc_error
+from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
 
 
@@ -54,7 +54,7 @@ class DraftClient:
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
-        return info_from(response.model)
+        return info_from(readable(response, self._address).model)
 
     def draft(
         self, name: str, opening: DraftOpening, inbox: "asyncio.Queue[Arrival]"

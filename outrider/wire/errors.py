@@ -8,7 +8,7 @@ import math
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -44,6 +44,8 @@ ERROR_ID_KEY = "error_id"
 _MESSAGE_BYTES = 1024
 _METADATA_BYTES = 1024
 _REQUEST_ID_BYTES = 128
+
+M = TypeVar("M")
 
 _logger = logging.getLogger(__name__)
 
@@ -146,6 +148,16 @@ def from_rpc_error(
         retry_after_s=details.retry_after_s,
         metadata=details.info.metadata,
     )
+
+
+def readable(message: M | None, address: str) -> M:
+    """`message`, unless it is the None that `grpc.aio` gives for bytes that are no such message."""
+    if message is None:
+        raise ProtocolMismatchError(
+            f"{address or 'the peer'} sent bytes that are no message of this protocol; is it the "
+            "right Outrider service, of the same version?"
+        )
+    return message
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc
 
 from outrider.errors import OutriderError, UnavailableError
-from outrider.wire.errors import from_rpc_error
+from outrider.wire.errors import from_rpc_error, readable
 
 MAX_UNSENT = 1024
 
@@ -91,7 +91,8 @@ class Link(Generic[Request]):
     async def _read(self) -> None:
         error: OutriderError = UnavailableError(f"{self.name} ended the stream")
         try:
-            async for response in self._call:
+            async for received in self._call:
+                response = readable(received, self.name)
                 self._has_answered = True
                 self._count(response)
                 await self._inbox.put(Arrival(self, self._decode(response)))

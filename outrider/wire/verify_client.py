@@ -12,7 +12,7 @@ from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import wait_connected
 from outrider.wire.convert import info_from, policy_to, verdict_from, verify_opening_to
 from outrider.wire.draft_client import Opened, RelayedChunk
-from outrider.wire.errors import from_rpc_error
+from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
 
 TEXT_TIMEOUT_S = 60.0
@@ -47,7 +47,7 @@ class VerifyClient:
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
-        return info_from(response.model)
+        return info_from(readable(response, self._address).model)
 
     async def vocabulary(self) -> Vocabulary:
         """The bytes of every token."""
@@ -56,7 +56,7 @@ class VerifyClient:
         request = verify_pb2.GetVocabularyRequest()
         try:
             async for part in self._stub.GetVocabulary(request, timeout=TEXT_TIMEOUT_S):
-                pieces += part.pieces
+                pieces += readable(part, self._address).pieces
                 control += part.control
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address) from error
@@ -73,7 +73,7 @@ class VerifyClient:
             response = await self._stub.Tokenize(request, timeout=TEXT_TIMEOUT_S)
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address) from error
-        return tuple(response.ids)
+        return tuple(readable(response, self._address).ids)
 
     def verify(
         self, name: str, opening: VerifyOpening, inbox: "asyncio.Queue[Arrival]"

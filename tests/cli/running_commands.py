@@ -1,6 +1,7 @@
 """Command lines that run as processes: their output while it comes, their children, their end."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ class Output:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._bytes = b""
+        self._expected = 0
         self._is_over = False
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -53,11 +55,16 @@ class Output:
         with self._changed:
             assert self._changed.wait_for(lambda: self._bytes or self._is_over, TIMEOUT_S)
 
-    def wait_for_more(self, count: int) -> None:
-        """Returns once `count` more bytes have come."""
+    def expect(self, wanted: str) -> None:
+        """Waits for `wanted` behind the last thing that was expected."""
         with self._changed:
-            wanted = len(self._bytes) + count
-            assert self._changed.wait_for(lambda: len(self._bytes) >= wanted, TIMEOUT_S)
+            self._changed.wait_for(lambda: self._found(wanted) >= 0 or self._is_over, TIMEOUT_S)
+            at = self._found(wanted)
+            assert at >= 0, f"expected {wanted!r}, got {self._bytes[self._expected :]!r}"
+            self._expected = at + len(wanted.encode())
+
+    def _found(self, wanted: str) -> int:
+        return self._bytes.find(wanted.encode(), self._expected)
 
     def whole(self) -> str:
         self._reader.join(TIMEOUT_S)
@@ -145,3 +152,32 @@ def survivors(processes: Sequence[psutil.Process], timeout_s: float = 20.0) -> l
     """Those of `processes` that still run after all had time to end."""
     _, alive = psutil.wait_procs(processes, timeout=timeout_s)
     return [f"{p.pid} {' '.join(p.cmdline())}" for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+class Terminal:
+    """A command line on a pseudo-terminal, ended with the `with` block."""
+
+    def __init__(self, *arguments: str, term: str = "dumb") -> None:
+        self._terminal, inside = pty.openpty()
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env={**environment, "TERM": term},
+        )
+        os.close(inside)
+        self.screen = Output(self._terminal)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+        self.screen.whole()
+        os.close(self._terminal)
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())

@@ -1,12 +1,10 @@
 """`outrider chat`: over a pipe line by line, and on a terminal."""
 
-import os
-import pty
 import signal
-import subprocess
 
 import pytest
-from running_commands import COMMAND, TIMEOUT_S, Output, run
+from running_commands import TIMEOUT_S, Terminal, run
+from stub_orchestrator import StubOrchestrator
 
 from outrider import Client
 
@@ -82,25 +80,19 @@ def test_a_mistake_in_a_pipe_ends_the_chat_with_status_1(address, line, told_why
     assert told_why in spoken.stderr
 
 
-def test_on_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves(address):
-    terminal, inside = pty.openpty()
-    command = [*COMMAND, "chat", "--address", address, "--max-tokens", "8000", "--seed", "5"]
-    environment = {**os.environ, "TERM": "dumb"}
-    with subprocess.Popen(
-        command, stdin=inside, stdout=inside, stderr=inside, env=environment
-    ) as chat:
-        os.close(inside)
-        screen = Output(terminal)
-        screen.wait_for("/help lists the commands")
-        screen.wait_for("> ")
-        os.write(terminal, b"/new\r")
-        screen.wait_for("a new conversation")
-        os.write(terminal, b"hello\r")
-        screen.wait_for_more(40)
-        chat.send_signal(signal.SIGINT)
-        screen.wait_for("stopped after ")
-        os.write(terminal, b"/stats\r")
-        screen.wait_for("there is no answer yet")
-        os.write(terminal, b"\x04")
-        assert chat.wait(TIMEOUT_S) == 0
-    os.close(terminal)
+def test_on_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves():
+    with StubOrchestrator() as stub, Terminal("chat", "--address", stub.address) as chat:
+        chat.screen.expect("/help lists the commands")
+        for typed, shown in (("/new", "a new conversation"), ("hello", "ab")):
+            chat.screen.expect("> ")
+            chat.type(f"{typed}\r")
+            chat.screen.expect(shown)
+        chat.process.send_signal(signal.SIGINT)
+        chat.screen.expect("stopped after 2 tokens")
+        assert stub.was_cancelled.wait(TIMEOUT_S)
+        chat.screen.expect("> ")
+        chat.type("/stats\r")
+        chat.screen.expect("there is no answer yet")
+        chat.screen.expect("> ")
+        chat.type("\x04")
+        assert chat.process.wait(TIMEOUT_S) == 0

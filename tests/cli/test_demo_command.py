@@ -1,11 +1,8 @@
 """`outrider demo` with scripted models: it compares, tells the truth, and leaves nothing behind."""
 
-import os
-import pty
 import signal
-import subprocess
 
-from running_commands import COMMAND, TIMEOUT_S, Output, Running, run, survivors
+from running_commands import TIMEOUT_S, Running, Terminal, run, survivors
 
 TARGET = ("--model", "scripted:vocab=62,step_ms=10", "--ray", "local", "--seed", "5")
 GOOD = "scripted:vocab=62,drift=0.1"
@@ -46,17 +43,8 @@ def test_ctrl_c_in_the_middle_of_the_answer_leaves_no_process():
 
 
 def test_a_terminal_shows_who_wrote_which_token():
-    terminal, inside = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    environment["TERM"] = "xterm-256color"
-    command = [*COMMAND, *demo(GOOD)]
-    with subprocess.Popen(
-        command, stdin=inside, stdout=inside, stderr=inside, env=environment
-    ) as shown:
-        os.close(inside)
-        screen = Output(terminal)
-        assert shown.wait(TIMEOUT_S) == 0
-    text = screen.whole()
+    with Terminal(*demo(GOOD), term="xterm-256color") as shown:
+        assert shown.process.wait(TIMEOUT_S) == 0
+        text = shown.screen.whole()
     assert "\x1b[32m■ drafted by scripted, accepted by the target" in text
     assert text.count("\x1b[32m") > 5
-    os.close(terminal)

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from running_commands import COMMAND, TIMEOUT_S, Running, run
+from stub_orchestrator import SEED, StubOrchestrator
 
 from orchestrator.cli.console import told
 from outrider import Client
@@ -62,27 +63,30 @@ def test_a_seed_gives_the_same_text_with_and_without_drafts(address):
     assert "64 tokens in 64 target passes, no draft took part" in alone.stderr
 
 
-def test_ctrl_c_keeps_what_came_and_ends_the_answer_on_the_server(address):
-    with Running(["generate", "hello", "--address", address, *LONG, "--seed", "5"]) as answer:
-        answer.stdout.wait_for_any()
+def test_ctrl_c_keeps_what_came_and_ends_the_answer_on_the_server():
+    with (
+        StubOrchestrator() as stub,
+        Running(["generate", "hello", "--address", stub.address]) as answer,
+    ):
+        answer.stdout.wait_for("ab")
         answer.send(signal.SIGINT)
         finished = answer.finished()
-    assert finished.status == 130
-    assert finished.stdout.endswith("\n")
-    assert "outrider: stopped after " in finished.stderr
-    assert "Traceback" not in finished.stderr
+        assert stub.was_cancelled.wait(TIMEOUT_S)
+    assert (finished.status, finished.stdout) == (130, "ab\n")
+    assert finished.stderr == "outrider: mind the gap\noutrider: stopped after 2 tokens\n"
 
 
-def test_ctrl_c_leaves_whole_json(address):
-    ask = ["generate", "hello", "--address", address, *LONG, "--seed", "5", "--json"]
-    with Running(ask) as answer, Client(address) as client:
-        with client.generate("x", max_tokens=30) as other:
-            other.result()
+def test_ctrl_c_leaves_whole_json():
+    ask = ["generate", "hello", "--json", "--address"]
+    with StubOrchestrator() as stub, Running([*ask, stub.address]) as answer:
+        answer.stderr.wait_for("mind the gap")
+        assert stub.has_begun.wait(TIMEOUT_S)
         answer.send(signal.SIGINT)
         finished = answer.finished()
-    if finished.stdout:
-        assert json.loads(finished.stdout)["finish_reason"] is None
-    assert finished.status == 130
+    partial = json.loads(finished.stdout)
+    assert (partial["finish_reason"], partial["seed"]) == (None, SEED)
+    assert "ab".startswith(partial["text"])
+    assert (finished.status, finished.stderr.count("stopped after")) == (130, 1)
 
 
 def test_a_reader_that_leaves_ends_the_answer_quietly(address):
@@ -127,8 +131,11 @@ def test_nobody_listening_is_told_with_the_address_and_what_to_do():
 
 
 def test_a_model_without_a_chat_template_is_told_with_the_way_out():
-    message = told(InvalidArgumentError("the model has no chat template; give a prompt"))
-    assert "--raw" in message
+    with StubOrchestrator() as stub:
+        stub.refusal = InvalidArgumentError("the model has no chat template; give a prompt")
+        refused = run("generate", "hello", "--address", stub.address)
+    assert refused.status == 1
+    assert refused.stderr.endswith("give a prompt. Here: --raw sends the text as it is\n")
 
 
 def test_an_internal_error_is_told_with_its_request():

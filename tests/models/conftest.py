@@ -1,6 +1,6 @@
 """One model of every backend, and an oracle that computes its rows without cache, tree or batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,15 @@ from outrider.models.registry import load_model
 from outrider.models.scripted import ScriptedLaw, scripted_logits
 
 from .tiny import BACKENDS, CONTEXT, MakeModel, Oracle, save_checkpoints
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny models gain nothing from threads, and lose much where cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

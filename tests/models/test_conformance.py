@@ -43,6 +43,18 @@ def test_rows_come_in_the_order_they_are_asked_for(model: CausalModel, oracle: O
     assert_rows(rows, oracle, [PROMPT[:7], PROMPT[:3], PROMPT[:3], PROMPT])
 
 
+def test_an_empty_pass_gives_nothing(model: CausalModel) -> None:
+    assert model.forward([]) == []
+
+
+def test_rows_belong_to_the_caller(model: CausalModel, oracle: Oracle) -> None:
+    sequence, row = prefill(model, PROMPT)
+    row.mul_(0)
+    (rows,) = model.forward([Feed(sequence, (3, 4), (TIP, TIP), (0, 1))])
+    rows[0].fill_(1.0)
+    assert same(rows[1], oracle([*PROMPT, 4]))
+
+
 def test_a_feed_may_ask_for_no_row(model: CausalModel) -> None:
     sequence = model.open(PROMPT)
     (rows,) = model.forward([Feed.chain(sequence, PROMPT, ())])

@@ -169,7 +169,7 @@ class Processes:
     def start(self, module: str, *arguments: str, port: int = 0) -> ServiceProcess:
         """`python -m module`; returns at once."""
         ready_file = self._folder / f"{module}-{len(self._started)}.address"
-        service = ServiceProcess(module, [*arguments, "--port", str(port)], ready_file)
+        service = ServiceProcess(module, ["--port", str(port), *arguments], ready_file)
         self._started.append(service)
         return service
 
