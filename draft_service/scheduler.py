@@ -4,11 +4,10 @@ Knows sessions and the drafter; knows no gRPC.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -95,8 +94,10 @@ class Scheduler:
         self._changed.set()
 
     async def close(self, seat: Seat) -> None:
-        """Ends a session, whatever it is doing, and frees its KV."""
-        self._end(seat)
+        """Ends a session, whatever it is doing; returns when its KV is free."""
+        freed = self._end(seat)
+        if freed is not None:
+            await asyncio.shield(asyncio.wrap_future(freed))
 
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
@@ -224,15 +225,17 @@ class Scheduler:
                 # Its stream may be stuck for as long as the caller likes; its place is not.
                 self._end(seat)
 
-    def _end(self, seat: Seat) -> None:
-        """Nothing is waited for: a caller that is cancelled meanwhile must not keep the KV."""
+    def _end(self, seat: Seat) -> "Future[None] | None":
+        """A caller that is cancelled while it waits for the outcome does not keep the KV."""
         if seat.is_closed:
-            return
+            return None
         seat.is_closed = True
         self._seats.remove(seat)
         self._ended.set()
-        with contextlib.suppress(RuntimeError):  # the thread has ended, and the model with it
-            self._thread.submit(self.drafter.close, seat.session)
+        try:
+            return self._thread.submit(self.drafter.close, seat.session)
+        except RuntimeError:  # the thread has ended, and the model with it
+            return None
 
     async def _wait(self) -> None:
         try:

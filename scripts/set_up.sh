@@ -28,14 +28,15 @@ if ! is_sound "$venv/bin/python"; then
 fi
 
 case $extras in
-all) what='Outrider with PyTorch, Transformers and Ray (about 1.5 GB on disk)' ;;
-dev) what='Outrider and its development tools (about 1.8 GB on disk)' ;;
+all) what='Outrider with PyTorch, Transformers and Ray (1.5 GB on disk)' ;;
+dev) what='Outrider and its development tools (1.8 GB on disk)' ;;
 *) fail "there is no extra $extras; give all or dev" ;;
 esac
-say "installing $what into $venv; the first time this takes a few minutes"
-# On Linux, some package indexes hand out a torch build with several GB of CUDA libraries. To take
-# the CPU build from another index: make PIP_ARGS='--extra-index-url URL', or PIP_EXTRA_INDEX_URL.
+# On Linux most package indexes hand out the torch build with CUDA. To take the CPU build from
+# another index: make PIP_ARGS='--extra-index-url URL', or PIP_EXTRA_INDEX_URL.
+[ "$(uname -s)" != Linux ] || what="$what, 5 GB where pip takes PyTorch with CUDA"
+say "installing $what; into $venv, a few minutes the first time"
 # shellcheck disable=SC2086 # PIP_ARGS is a list of words.
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check \
     -c constraints.txt ${PIP_ARGS:-} -e ".[$extras]" ||
     fail "the installation failed; pip's reason is above, and the next make tries again"

@@ -4,10 +4,9 @@ Knows sessions and the verifier; knows no gRPC.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from outrider.errors import (
@@ -70,8 +69,10 @@ class Scheduler:
         return session
 
     async def close(self, session: Session) -> None:
-        """Ends a session, whatever it is doing, and frees its KV."""
-        self._end(session)
+        """Ends a session, whatever it is doing; returns when its KV is free."""
+        freed = self._end(session)
+        if freed is not None:
+            await asyncio.shield(asyncio.wrap_future(freed))
 
     def wake(self) -> None:
         """Something changed that may make a session ready."""
@@ -212,16 +213,19 @@ class Scheduler:
             overtaken.fail(AbortedError(f"session {name} was opened again"))
             self._end(overtaken)
 
-    def _end(self, session: Session) -> None:
-        """Nothing is waited for: a caller that is cancelled meanwhile must not keep the KV."""
+    def _end(self, session: Session) -> "Future[None] | None":
+        """A caller that is cancelled while it waits for the outcome does not keep the KV."""
         if self._sessions.get(session.opening.session_id) is session:
             del self._sessions[session.opening.session_id]
-        if not session.is_closed:
-            session.is_closed = True
-            with contextlib.suppress(RuntimeError):  # the thread has ended, and the model with it
-                self._thread.submit(self.verifier.close, session.sequence)
         self._ended.set()
         self.wake()
+        if session.is_closed:
+            return None
+        session.is_closed = True
+        try:
+            return self._thread.submit(self.verifier.close, session.sequence)
+        except RuntimeError:  # the thread has ended, and the model with it
+            return None
 
     async def _until(self, timeout_s: float) -> None:
         self._changed.clear()

@@ -232,8 +232,8 @@ def _demo(
     prompt: Annotated[str | None, typer.Argument(help="Default: one that suits drafts.")] = None,
     draft_model: flags.DraftModels = ["ngram:"],  # noqa: B006 - Typer copies it
     max_tokens: flags.MaxTokens = 128,
-    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Repeats an answer.")] = 7,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.7,
+    seed: Annotated[int, typer.Option(help="Repeats an answer.")] = 2,
     ray: flags.Ray = "embedded",
     threads: flags.Threads = 0,
     model: Annotated[str, typer.Option(hidden=True)] = "smollm2",

@@ -15,11 +15,18 @@ from outrider.client import Client, Result
 from outrider.client.request import GenerateOptions
 
 PROMPT = """\
-Copy this poem, then copy it again:
-The sea is wide, the sea is blue,
-The sea is older than me and you.
-The ships go out, the ships come in,
-And where they end, the waves begin."""
+Repeat this poem word for word:
+
+The outrider rides ahead of the coach,
+He looks for the bridge, he looks for the road.
+The coachman decides which way they will go,
+The outrider saves him the time to know."""
+"""Suits prompt lookup: the answer repeats it."""
+
+ABOUT_PROMPT = (
+    "This prompt suits the draft ngram:, which looks up what followed the last few tokens before; "
+    "ask for a story to see a prompt that does not."
+)
 
 WARM_UP_TOKENS = 8
 COLOURS = ("green", "cyan", "yellow", "magenta")
@@ -96,8 +103,11 @@ def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
             FAILED,
         )
     draft_is_target = demo.plan.model in demo.plan.drafts
-    write(comparison(drafted, alone, draft_is_target) + "\n")
+    sampling = f"temperature {demo.options.get('temperature'):g}, seed {drafted.seed}"
     write(
-        f"Both times the tokens are the same, one by one (seed {drafted.seed}). Timed from request "
-        "to last token, with the prompt already read in both runs.\n"
+        f"{comparison(drafted, alone, draft_is_target)}\n"
+        f"Both times the tokens are the same, one by one ({sampling}). Timed from request to last "
+        "token, with the prompt already read in both runs.\n"
     )
+    if demo.prompt == PROMPT and any(model.startswith("ngram") for model in demo.plan.drafts):
+        write(f"{ABOUT_PROMPT}\n")

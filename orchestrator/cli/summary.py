@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from outrider.client import Result, Stats
 
-SAME_SPEED = 0.05
+SAME_SPEED = 0.1
 """A difference of up to this share is called none: it is within what repeated runs vary."""
 
 

@@ -22,7 +22,9 @@ def test_the_same_answer_is_given_faster_with_good_drafts():
     assert len(answer) == 40
     assert sentence.startswith("40 tokens took ")
     assert "times as fast" in sentence
-    assert proof.startswith("Both times the tokens are the same, one by one (seed 5).")
+    assert proof.startswith(
+        "Both times the tokens are the same, one by one (temperature 0.7, seed 5)."
+    )
 
 
 def test_without_drafts_it_still_answers_and_says_so():

@@ -56,7 +56,9 @@ Start = Callable[..., tuple[Scheduler, GatedModel]]
 async def start() -> AsyncIterator[Start]:
     schedulers: list[Scheduler] = []
 
-    def make(model: str = "vocab=8", kv: int = 4096, **settings: Any) -> tuple[Scheduler, GatedModel]:
+    def make(
+        model: str = "vocab=8", kv: int = 4096, **settings: Any
+    ) -> tuple[Scheduler, GatedModel]:
         gated = GatedModel(model, kv)
         schedulers.append(Scheduler(Drafter(gated), DraftSettings(**settings)))
         return schedulers[-1], gated

@@ -180,10 +180,7 @@ def test_a_path_that_ends_at_the_unfed_leaf_is_fed_from_the_tip() -> None:
 
 def test_nothing_is_done_after_a_drafted_end_of_sequence() -> None:
     context = next(
-        [a, b]
-        for a in range(VOCAB)
-        for b in range(VOCAB)
-        if obvious([a, b], 1, 1)[0][0] == EOS
+        [a, b] for a in range(VOCAB) for b in range(VOCAB) if obvious([a, b], 1, 1)[0][0] == EOS
     )
     bench = Bench(depth=5, width=2, prompt=context)
     bench.run()
@@ -252,7 +249,9 @@ def test_the_largest_plan_is_drafted_whole(depth: int, width: int) -> None:
     drafter = Drafter(model)
     sampling = SamplingParams(temperature=0, seed=0)
     hash_ = model.info.tokenizer_hash
-    session = drafter.open(DraftOpening("s", 1, (1,), (), sampling, DraftPlan(depth, width), hash_, 64))
+    session = drafter.open(
+        DraftOpening("s", 1, (1,), (), sampling, DraftPlan(depth, width), hash_, 64)
+    )
     nodes = 0
     while (task := session.task(512)) is not None:
         [chunk] = drafter.step([(session, task)])

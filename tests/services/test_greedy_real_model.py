@@ -92,9 +92,7 @@ async def answers(
     async with AsyncClient(orchestrator.address, timeout_s=900) as client:
         results = await asyncio.gather(
             *(
-                client.chat(
-                    messages(prompt), max_tokens=limit, temperature=0, **options
-                ).result()
+                client.chat(messages(prompt), max_tokens=limit, temperature=0, **options).result()
                 for prompt, limit in prompts.items()
             )
         )
@@ -179,9 +177,7 @@ async def test_an_end_of_sequence_and_unicode_come_out_as_transformers_has_them(
     smollm2_draft: ServiceProcess,
     references: dict[str, Reference],
 ) -> None:
-    results = await answers(
-        processes, verify, {"a": smollm2_draft}, {SHORT: 64, UNICODE: 64}
-    )
+    results = await answers(processes, verify, {"a": smollm2_draft}, {SHORT: 64, UNICODE: 64})
     check(results, references)
     assert results[SHORT].finish_reason is FinishReason.STOP
     assert len(results[SHORT].tokens) < 64
