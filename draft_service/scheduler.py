@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -77,7 +78,8 @@ class Scheduler:
             session = await asyncio.wrap_future(opened)
         except asyncio.CancelledError:
             if not opened.cancel():
-                self._thread.submit(lambda: self.drafter.close(opened.result()))
+                with suppress(RuntimeError):  # the thread has ended, and the model with it
+                    self._thread.submit(lambda: self.drafter.close(opened.result()))
             raise
         finally:
             self._opening -= 1
@@ -238,10 +240,12 @@ class Scheduler:
             return None
 
     async def _wait(self) -> None:
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
+        timer = asyncio.get_running_loop().call_later(1.0, self._changed.set)
         try:
-            await asyncio.wait_for(self._changed.wait(), 1.0)
-        except asyncio.TimeoutError:
-            return
+            await self._changed.wait()
+        finally:
+            timer.cancel()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)

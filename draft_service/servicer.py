@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import accumulate
 from typing import Any
 
 import grpc
@@ -10,7 +11,13 @@ from draft_service.scheduler import Scheduler, Seat
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.types import Chunk
 from outrider.v1 import draft_pb2, draft_pb2_grpc
-from outrider.wire.convert import chunk_to, commit_from, draft_opening_from, info_to
+from outrider.wire.convert import (
+    MAX_CHUNK_NODES,
+    chunk_to,
+    commit_from,
+    draft_opening_from,
+    info_to,
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,7 +50,8 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             yield draft_pb2.DraftResponse(opened=draft_pb2.DraftOpened(cached_tokens=cached))
             while True:
                 if seat.chunks:
-                    chunks, seat.chunks = seat.chunks, []
+                    count = _fitting(seat.chunks)
+                    chunks, seat.chunks = seat.chunks[:count], seat.chunks[count:]
                     yield draft_pb2.DraftResponse(chunk=chunk_to(_merged(chunks)))
                     continue
                 if seat.error is not None:
@@ -72,6 +80,12 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             return
         finally:
             seat.changed.set()
+
+
+def _fitting(chunks: list[Chunk]) -> int:
+    """How many chunks make one message that its reader takes, at least one."""
+    nodes = accumulate(len(chunk.nodes) for chunk in chunks)
+    return max(1, sum(1 for count in nodes if count <= MAX_CHUNK_NODES))
 
 
 def _merged(chunks: list[Chunk]) -> Chunk:

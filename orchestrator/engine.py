@@ -164,15 +164,18 @@ class Engine:
                 session.detach(draft, draft.peer.problem)
 
     async def _next(self, session: Session) -> Arrival:
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with an arrival.
+        arrival = asyncio.ensure_future(session.inbox.get())
         try:
-            return await asyncio.wait_for(
-                session.inbox.get(), timeout=self._settings.verdict_timeout_s
-            )
-        except asyncio.TimeoutError:
-            raise DeadlineError(
-                f"the verifier was silent for {self._settings.verdict_timeout_s:.0f} s after "
-                f"{session.stats.emitted_tokens} tokens"
-            ) from None
+            await asyncio.wait({arrival}, timeout=self._settings.verdict_timeout_s)
+            if arrival.done():
+                return arrival.result()
+        finally:
+            arrival.cancel()
+        raise DeadlineError(
+            f"the verifier was silent for {self._settings.verdict_timeout_s:.0f} s after "
+            f"{session.stats.emitted_tokens} tokens"
+        )
 
     async def _resume(self, session: Session, error: OutriderError) -> None:
         """Reopens a broken verify stream from the committed ids; the drafts start there too."""

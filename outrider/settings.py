@@ -122,11 +122,15 @@ def _explain(error: ValidationError | SettingsError) -> str:
     if isinstance(error, SettingsError):
         return str(error)
     return "; ".join(
-        f"--{'-'.join(map(str, e['loc'])).replace('_', '-')}: {_plain(e['msg'])}, got {e['input']!r}"
+        f"{_flag(e['loc'])}: {_plain(e['msg'])}, got {e['input']!r}"
         if e["loc"]
         else _plain(e["msg"])
         for e in error.errors()
     )
+
+
+def _flag(location: "tuple[int | str, ...]") -> str:
+    return "--" + "-".join(map(str, location)).replace("_", "-")
 
 
 def _plain(message: str) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from outrider.errors import (
@@ -204,7 +205,8 @@ class Scheduler:
             return await asyncio.wrap_future(opened)
         except asyncio.CancelledError:
             if not opened.cancel():
-                self._thread.submit(lambda: self.verifier.close(opened.result()))
+                with suppress(RuntimeError):  # the thread has ended, and the model with it
+                    self._thread.submit(lambda: self.verifier.close(opened.result()))
             raise
 
     def _overtake(self, name: str) -> None:
@@ -229,10 +231,12 @@ class Scheduler:
 
     async def _until(self, timeout_s: float) -> None:
         self._changed.clear()
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
+        timer = asyncio.get_running_loop().call_later(max(timeout_s, 0.0), self._changed.set)
         try:
-            await asyncio.wait_for(self._changed.wait(), max(timeout_s, 0.0))
-        except asyncio.TimeoutError:
-            return
+            await self._changed.wait()
+        finally:
+            timer.cancel()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -8,18 +8,13 @@ import typer
 
 from orchestrator.cli import flags
 from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, say
+from orchestrator.cli.serve_app import serve_app
 from outrider.version import __version__
 
 if TYPE_CHECKING:
     from outrider.client.request import GenerateOptions
 
 ADDRESS = "localhost:7070"
-FORWARDING = {
-    "allow_extra_args": True,
-    "ignore_unknown_options": True,
-    "allow_interspersed_args": False,
-    "help_option_names": [],
-}
 # Typer has no public name for the error that every mistake of parsing is (click's ClickException).
 PARSING_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
@@ -32,7 +27,6 @@ app = typer.Typer(
     help="Lossless speculative decoding across machines: cheap drafts ride ahead, the target "
     "decides every token.",
 )
-serve_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(serve_app, name="serve", help="Run one service, or all of them on this machine.")
 
 
@@ -63,79 +57,8 @@ def _root(
     if version:
         typer.echo(f"outrider {__version__}")
         raise typer.Exit
-    _help_without_command(context)
-
-
-@serve_app.callback()
-def _serve(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-def _help_without_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-@serve_app.command("draft", context_settings=FORWARDING)
-def _serve_draft(context: typer.Context) -> None:
-    """The draft service: proposes tokens. Its own flags: outrider serve draft --help."""
-    _serve_one("draft", context)
-
-
-@serve_app.command("verify", context_settings=FORWARDING)
-def _serve_verify(context: typer.Context) -> None:
-    """The verify service: runs the target. Its own flags: outrider serve verify --help."""
-    _serve_one("verify", context)
-
-
-@serve_app.command("orchestrator", context_settings=FORWARDING)
-def _serve_orchestrator(context: typer.Context) -> None:
-    """The orchestrator: answers users. Its own flags: outrider serve orchestrator --help."""
-    _serve_one("orchestrator", context)
-
-
-def _serve_one(service: str, context: typer.Context) -> None:
-    from orchestrator.cli.serve import serve_one
-
-    raise typer.Exit(serve_one(service, context.args))
-
-
-@serve_app.command("all", short_help="Everything at once, on this machine.")
-def _serve_all(
-    model: Annotated[str, typer.Option(help="The target.")] = "smollm2",
-    draft_model: flags.DraftModels = ["ngram:"],  # noqa: B006 - Typer copies it
-    host: Annotated[str, typer.Option(help="Where users reach it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7070,
-    allow_plaintext: Annotated[
-        bool, typer.Option("--allow-plaintext", help="Listen beyond loopback without TLS.")
-    ] = False,
-    ray: flags.Ray = "embedded",
-    threads: flags.Threads = 0,
-    grace_s: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that running requests get to end.")
-    ] = 5.0,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-) -> None:
-    """The target, its drafts and the orchestrator, each as a process on this machine.
-
-    Further settings come from the environment, named as in each service's --help:
-    OUTRIDER_VERIFY_KV_TOKENS=32768, OUTRIDER_DRAFT_DEVICE=cuda:1, OUTRIDER_WIDTH=2.
-    """
-    from orchestrator.cli.serve import serve_all
-    from orchestrator.cli.stack_plan import StackPlan
-
-    serve_all(
-        StackPlan(
-            model,
-            tuple(draft_model),
-            host,
-            port,
-            threads,
-            grace_s,
-            every_service=("--log-level", log_level),
-            orchestrator=("--ray", ray, *(["--allow-plaintext"] if allow_plaintext else [])),
-        )
-    )
 
 
 @app.command("generate")

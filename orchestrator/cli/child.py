@@ -100,9 +100,7 @@ class Child:
         if self._is_swept:
             return
         self._is_swept = True
-        for pid in _session(self.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        end_session(self.pid)
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -121,6 +119,13 @@ def _logged(line: str) -> dict[str, object]:
     except ValueError:
         return {}
     return entry if isinstance(entry, dict) else {}
+
+
+def end_session(session_id: int) -> None:
+    """Ends every process of a session, at once."""
+    for pid in _session(session_id):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _session(session_id: int) -> Iterator[int]:

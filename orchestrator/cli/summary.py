@@ -44,6 +44,8 @@ def drafting(stats: Stats) -> str:
     """How much of what was drafted was accepted."""
     if not stats.drafts:
         return "no draft took part"
+    if not any(draft.drafted_tokens for draft in stats.drafts):
+        return "the drafts had nothing to propose"
     if not stats.verified_tokens:
         return "no drafted token came in time to be verified"
     return (

@@ -41,7 +41,12 @@ async def wait_connected(channel: grpc.aio.Channel, address: str, timeout_s: flo
 
     Raises UnavailableError where nothing answers for `timeout_s`.
     """
+    # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the connection.
+    ready = asyncio.ensure_future(channel.channel_ready())
     try:
-        await asyncio.wait_for(channel.channel_ready(), timeout_s)
-    except asyncio.TimeoutError:
-        raise UnavailableError(f"nothing answers at {address}; is it running?") from None
+        await asyncio.wait({ready}, timeout=timeout_s)
+        if not ready.done():
+            raise UnavailableError(f"nothing answers at {address}; is it running?")
+        ready.result()
+    finally:
+        ready.cancel()

@@ -20,6 +20,7 @@ from outrider.settings import ServerSettings
 from outrider.telemetry.logs import configure_logs, get_logger
 from outrider.wire.channels import SERVER_OPTIONS
 from outrider.wire.errors import abort
+from outrider.wire.ports import require_free
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -107,6 +108,8 @@ def run_service(
         threading.Thread(target=_terminate_at_end_of_stdin, daemon=True).start()
 
     async def build_and_serve() -> None:
+        # A model can take minutes to load, and the port is only bound once it can answer.
+        require_free(settings.host, settings.port)
         await serve(await build(), settings)
 
     try:

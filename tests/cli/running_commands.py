@@ -1,5 +1,6 @@
 """Command lines that run as processes: their output while it comes, their children, their end."""
 
+import contextlib
 import os
 import pty
 import signal
@@ -181,3 +182,11 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
+
+    def type_until_it_ends(self, key: str) -> int:
+        """Types a key again and again: one that comes before the editor reads keys is lost."""
+        for _ in range(int(TIMEOUT_S)):
+            self.type(key)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.process.wait(1.0)
+        raise AssertionError(f"it did not end, and shows {self.screen.text!r}")

@@ -94,5 +94,4 @@ def test_on_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves():
         chat.type("/stats\r")
         chat.screen.expect("there is no answer yet")
         chat.screen.expect("> ")
-        chat.type("\x04")
-        assert chat.process.wait(TIMEOUT_S) == 0
+        assert chat.type_until_it_ends("\x04") == 0

@@ -66,7 +66,12 @@ def test_a_draft_as_dear_as_the_target_is_named_as_the_reason():
     assert "the draft is the target's own model" in comparison(drafted, ALONE, draft_is_target=True)
 
 
-def test_late_drafts_are_not_called_rejected():
-    late = result(passes=60, verified=0, seconds=6)
-    late = replace(late, stats=replace(late.stats, drafts=(DraftStats("d", 9, 0, False),)))
-    assert "no drafted token came in time to be verified" in answer_line(late)
+@pytest.mark.parametrize(
+    ("drafted", "told"),
+    [(9, "no drafted token came in time to be verified"), (0, "the drafts had nothing to propose")],
+)
+def test_late_and_silent_drafts_are_not_called_rejected(drafted, told):
+    unhelped = result(passes=60, verified=0, seconds=6)
+    drafts = (DraftStats("d", drafted, 0, False),)
+    unhelped = replace(unhelped, stats=replace(unhelped.stats, drafts=drafts))
+    assert told in answer_line(unhelped)

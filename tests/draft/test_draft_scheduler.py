@@ -28,7 +28,7 @@ from outrider.types import DraftCommit, DraftPlan
 
 
 class FakeTime:
-    """`monotonic` stands still; every look at `perf_counter` is `tick_s` later: 1 s ends a burst."""
+    """`monotonic` stands still; each look at `perf_counter` is `tick_s` later: 1 s ends a burst."""
 
     def __init__(self, tick_s: float) -> None:
         self.now = 1000.0
@@ -180,13 +180,13 @@ async def test_a_commit_that_one_session_gets_wrong_harms_no_other(
     scheduler, _ = start("tokenizer=own")
     told = {"tokenizer_hash": scheduler.drafter.model.info.tokenizer_hash}
     bad, good = [await scheduler.open(opening(**told)) for _ in range(2)]
+    await until(lambda: count(good) == 4, "the first drafts")
     scheduler.commit(bad, wrong)
     await until(lambda: bad.error is not None, "the error")
     assert isinstance(bad.error, error)
     assert bad.changed.is_set()
-    done = count(good)
     scheduler.commit(good, DraftCommit(0, (1,)))
-    await until(lambda: count(good) > max(done, 4), "the other one's drafts")
+    await until(lambda: count(good) > 4, "the other one's drafts")
     assert good.error is None
 
 
@@ -264,9 +264,10 @@ async def test_a_session_nobody_commits_to_expires(start: Start, clock: FakeTime
     scheduler, _ = start("tokenizer=any", idle_timeout_s=60)
     silent = await scheduler.open(opening())
     lively = await scheduler.open(opening())
+    await until(lambda: count(lively) == 4, "the first drafts")
     clock.now += 40
     scheduler.commit(lively, DraftCommit(0, (1,)))
-    await until(lambda: count(lively) > 4, "drafts after the commit")
+    await until(lambda: count(lively) >= 4, "drafts after the commit")
     clock.now += 40
     scheduler.commit(lively, DraftCommit(1, (1,)))
     await until(lambda: silent.error is not None, "the end of the silent one")

@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.real_model, pytest.mark.timeout(1200)]
 
 TOKENS = 256
 THREADS = ("--threads", "1")
+DRAFTED = ("--no-adaptive", "--wait-nodes", "3", "--max-wait-ms", "3000")
+"""The draft is as slow as the target here: without waiting there would be nothing to verify."""
 PROMPTS = {
     "chat": "My neighbour's dog barks every night. How do I bring it up with him politely?",
     "code": "Write a Python function that tells whether a string reads the same backwards.",
@@ -118,11 +120,11 @@ async def test_greedy_text_equals_transformers_with_a_chain(
     references: dict[str, Reference],
 ) -> None:
     prompts = dict.fromkeys(PROMPTS.values(), TOKENS)
-    results = await answers(processes, verify, {"a": smollm2_draft}, prompts)
+    results = await answers(processes, verify, {"a": smollm2_draft}, prompts, *DRAFTED)
     check(results, references)
     passes = sum(result.stats.target_passes for result in results.values())
     emitted = sum(result.stats.emitted_tokens for result in results.values())
-    assert passes < emitted
+    assert passes < emitted / 3
 
 
 async def test_greedy_text_equals_transformers_with_a_tree(
@@ -137,6 +139,7 @@ async def test_greedy_text_equals_transformers_with_a_tree(
         verify,
         {"a": smollm2_draft},
         prompts,
+        *DRAFTED,
         width=3,
         num_speculative_tokens=3,
     )
@@ -153,7 +156,12 @@ async def test_greedy_text_equals_transformers_with_two_drafts(
     ngram = processes.draft("ngram:")
     prompts = dict.fromkeys(PROMPTS.values(), TOKENS)
     results = await answers(
-        processes, verify, {"a": smollm2_draft, "n": ngram}, prompts, num_speculative_tokens=4
+        processes,
+        verify,
+        {"a": smollm2_draft, "n": ngram},
+        prompts,
+        *DRAFTED,
+        num_speculative_tokens=4,
     )
     check(results, references)
     assert all(len(result.stats.drafts) == 2 for result in results.values())

@@ -61,7 +61,7 @@ async def test_a_verifier_gone_for_good_ends_the_answer_with_what_had_come(
     processes: Processes,
 ) -> None:
     verify = processes.verify(MODEL)
-    orchestrator = processes.orchestrator(verify, {}, "--max-resumes", "2")
+    orchestrator = processes.orchestrator(verify, {}, "--max-resumes", "1")
     async with AsyncClient(orchestrator.address, timeout_s=60) as client:
         generation = client.generate(PROMPT, max_tokens=TOKENS, temperature=0)
         tokens = []

@@ -240,3 +240,12 @@ def test_a_refused_chunk_leaves_no_ids_behind(bad_chunk: Chunk) -> None:
     with pytest.raises(InvalidArgumentError):
         tree.grow(bad_chunk)
     assert live_paths(tree, range(DRAFT, DRAFT + 10)) == {DRAFT: (0,), DRAFT + 1: (0, 1)}
+
+
+def test_what_hangs_off_a_committed_token_is_never_an_error():
+    tree = TokenTree()
+    tree.grow(Chunk((Node(1 << 24, 0, 5, 0.9, NodeKind.LISTED),)))
+    tree.commit([5, 6])
+    late = Node((1 << 24) + 1, 1 << 24, 7, 0.5, NodeKind.SAMPLED)
+    other_row = ProposalRow(1 << 24, (8,), (1.0,))
+    assert tree.grow(Chunk((late,), (other_row,))).dropped == 1

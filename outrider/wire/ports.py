@@ -1,0 +1,20 @@
+"""Ports, before anything heavy is done. Knows sockets; knows no gRPC."""
+
+import os
+import socket
+
+from outrider.errors import UnavailableError
+
+
+def require_free(host: str, port: int) -> None:
+    """Raises UnavailableError where `port` cannot be listened on; 0 is always free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen on {host} port {port} ({os.strerror(error.errno or 0)}); stop the "
+            "other program or give another --port"
+        ) from error

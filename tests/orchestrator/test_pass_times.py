@@ -1,0 +1,92 @@
+"""The planner's line through past passes, against numpy; and what quicker drafts change."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.planner import (
+    MEMORY,
+    PROBE_ROUNDS,
+    Limits,
+    Observations,
+    PassTimes,
+    plan,
+)
+
+LIMITS = Limits(num_speculative_tokens=7, width=1, proposal_top_k=64)
+passes = st.lists(
+    st.tuples(st.integers(1, 64), st.integers(1_000, 1_000_000)), min_size=2, max_size=40
+)
+
+
+def fitted(observed: list[tuple[int, int]]) -> PassTimes:
+    times = PassTimes()
+    for rows, us in observed:
+        times = times.add(rows, us)
+    return times
+
+
+@given(passes.filter(lambda observed: len({rows for rows, _ in observed}) > 1), st.integers(1, 64))
+def test_the_prediction_is_numpys_weighted_line_where_that_rises(
+    observed: list[tuple[int, int]], rows: int
+) -> None:
+    weights = MEMORY ** np.arange(len(observed))[::-1]
+    x, y = np.array(observed, dtype=float).T
+    slope, start = np.polyfit(x, y, 1, w=np.sqrt(weights))
+    mean = np.average(y, weights=weights)
+    expected = max(start + slope * rows, 0.2 * mean) if slope > 0 else mean
+    assert fitted(observed).predict(rows) == pytest.approx(expected, rel=1e-5)
+
+
+@given(st.integers(1, 64), st.integers(1, 10**6), st.integers(1, 40), st.integers(1, 64))
+def test_passes_of_one_size_predict_their_mean(size: int, us: int, count: int, rows: int) -> None:
+    assert fitted([(size, us)] * count).predict(rows) == pytest.approx(us)
+
+
+def test_without_a_pass_nothing_is_predicted() -> None:
+    assert PassTimes().predict(8) == 0.0
+
+
+def seen(acceptance: float, step_us: float) -> Observations:
+    return Observations(
+        tested=100.0,
+        accepted=100.0 * acceptance,
+        rounds=PROBE_ROUNDS,
+        draft_step_us=step_us,
+        round_trip_us=200.0,
+        passes=fitted([(1, 20_000), (8, 21_000)] * 8),
+    )
+
+
+@given(st.floats(0, 1), st.floats(1, 200_000), st.floats(1, 200_000))
+def test_a_quicker_draft_is_waited_for_at_least_as_long_in_nodes(
+    acceptance: float, a: float, b: float
+) -> None:
+    quick, slow = sorted((a, b))
+    waits = [plan(seen(acceptance, us), LIMITS, True).policy.min_nodes for us in (quick, slow)]
+    assert waits[0] >= waits[1]
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(1, 200_000))
+def test_a_better_draft_is_waited_for_at_least_as_long_in_nodes(
+    a: float, b: float, step_us: float
+) -> None:
+    low, high = sorted((a, b))
+    waits = [plan(seen(rate, step_us), LIMITS, True).policy.min_nodes for rate in (high, low)]
+    assert waits[0] >= waits[1]
+
+
+def test_zero_candidates_to_wait_for_means_no_wait() -> None:
+    limits = replace(LIMITS, wait_nodes=0, max_wait_us=9_000)
+    policy = plan(seen(0.9, 100.0), limits, True).policy
+    assert (policy.min_nodes, policy.max_wait_us) == (0, 0)
+
+
+def test_a_step_of_a_draft_is_remembered_smoothly_and_the_nearest_round_trip_counts() -> None:
+    observed = Observations().with_step(1000).with_step(2000)
+    assert observed.draft_step_us == pytest.approx(1200)
+    observed = observed.with_round_trip(900).with_round_trip(300).with_round_trip(500)
+    assert observed.round_trip_us == 300

@@ -1,0 +1,161 @@
+"""Every message of the protocol once, with every field set; its bytes lie in `golden/`.
+
+Write them anew after a field was added: .venv/bin/python tests/wire/golden_messages.py
+"""
+
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from outrider.v1 import common_pb2 as common
+from outrider.v1 import draft_pb2 as draft
+from outrider.v1 import orchestrator_pb2 as orchestrator
+from outrider.v1 import verify_pb2 as verify
+
+FOLDER = Path(__file__).parent / "golden"
+
+SAMPLING = common.SamplingParams(
+    temperature=0.5, top_k=40, top_p=0.95, min_p=0.125, seed=2**63, mode="ACCEPTANCE_MODE_REJECTION"
+)
+STOP = common.StopConditions(max_tokens=64, stop_token_ids=[7, 9], ignore_eos=True)
+CHUNK = common.DraftChunk(
+    nodes=[
+        common.Node(id=1 << 24, parent_id=3, token=5, q=0.75, kind="NODE_KIND_SAMPLED"),
+        common.Node(id=1 << 24 | 1, parent_id=1 << 24, token=6, q=0.5, kind="NODE_KIND_LISTED"),
+    ],
+    rows=[common.ProposalRow(parent_id=3, ids=[5, 6], probs=[0.75, 0.25])],
+    step_us=900,
+)
+INFO = common.ModelInfo(
+    protocol_version=1,
+    model_name="scripted:vocab=16",
+    backend="scripted",
+    tokenizer_hash="ab" * 32,
+    vocab_size=16,
+    context_tokens=8192,
+    eos_token_ids=[2, 3],
+    max_sessions=16,
+    version="0.1.0",
+)
+PLAN = draft.DraftPlan(depth=14, width=2, proposal_top_k=64)
+POLICY = verify.ReadinessPolicy(min_nodes=2, max_wait_us=5000, max_rows=14)
+CHAT = common.Chat(messages=[common.ChatMessage(role="user", content="hé")])
+SERVICE = orchestrator.Service(
+    name="a",
+    address="10.0.0.7:7072",
+    usable=True,
+    problem="slow",
+    model=INFO,
+    round_trip_us=400,
+)
+STATS = orchestrator.GenerateStats(
+    prompt_tokens=1,
+    cached_tokens=2,
+    emitted_tokens=3,
+    target_passes=4,
+    verified_tokens=5,
+    accepted_tokens=6,
+    drafts=[
+        orchestrator.DraftStats(name="a", drafted_tokens=7, accepted_tokens=8, lost=True),
+    ],
+    first_token_us=9,
+    total_us=10,
+    messages=11,
+    wire_bytes=12,
+    resumes=13,
+    wait_us=[14, 15],
+)
+VERDICT = verify.Verdict(
+    round_index=4,
+    base=3,
+    tokens=[5, 6, 8],
+    node_ids=[1 << 24, 1 << 24 | 1, 0],
+    drafted=2,
+    finish_reason="FINISH_REASON_STOP",
+    timing=common.StepTiming(wait_us=1, forward_us=2**40, accept_us=3, rows=3, batch_sessions=2),
+)
+
+MESSAGES: dict[str, Message] = {
+    "draft_model_request": draft.DraftServiceGetModelInfoRequest(),
+    "draft_model_response": draft.DraftServiceGetModelInfoResponse(model=INFO),
+    "draft_open": draft.DraftRequest(
+        open=draft.DraftOpen(
+            session_id="s",
+            draft_index=1,
+            prompt_ids=[1, 2, 300],
+            emitted_ids=[4, 5, 6],
+            sampling=SAMPLING,
+            plan=PLAN,
+            tokenizer_hash="ab" * 32,
+            vocab_size=16,
+        )
+    ),
+    "draft_commit": draft.DraftRequest(commit=draft.DraftCommit(base=3, tokens=[5, 6], plan=PLAN)),
+    "draft_opened": draft.DraftResponse(opened=draft.DraftOpened(cached_tokens=2)),
+    "draft_chunk": draft.DraftResponse(chunk=CHUNK),
+    "verify_model_request": verify.VerifyServiceGetModelInfoRequest(),
+    "verify_model_response": verify.VerifyServiceGetModelInfoResponse(model=INFO),
+    "vocabulary_request": verify.GetVocabularyRequest(),
+    "vocabulary_response": verify.GetVocabularyResponse(
+        pieces=[b"a", b"\xff"], control=[False, True]
+    ),
+    "tokenize_text": verify.TokenizeRequest(text="hé"),
+    "tokenize_chat": verify.TokenizeRequest(chat=CHAT),
+    "tokenize_response": verify.TokenizeResponse(ids=[1, 300]),
+    "verify_open": verify.VerifyRequest(
+        open=verify.VerifyOpen(
+            session_id="s",
+            prompt_ids=[1, 2, 300],
+            emitted_ids=[4],
+            sampling=SAMPLING,
+            stop=STOP,
+            policy=POLICY,
+        )
+    ),
+    "verify_extend": verify.VerifyRequest(extend=CHUNK),
+    "verify_policy": verify.VerifyRequest(policy=POLICY),
+    "verify_close": verify.VerifyRequest(close=verify.VerifyClose()),
+    "verify_opened": verify.VerifyResponse(opened=verify.VerifyOpened(cached_tokens=2)),
+    "verify_verdict": verify.VerifyResponse(verdict=VERDICT),
+    "orchestrator_model_request": orchestrator.OrchestratorServiceGetModelInfoRequest(),
+    "orchestrator_model_response": orchestrator.OrchestratorServiceGetModelInfoResponse(model=INFO),
+    "generate_text": orchestrator.GenerateRequest(
+        text="hé",
+        sampling=SAMPLING,
+        stop=STOP,
+        model="m",
+        draft=orchestrator.DraftOptions(max_drafts=0, num_speculative_tokens=5, width=2),
+    ),
+    "generate_chat": orchestrator.GenerateRequest(chat=CHAT),
+    "generate_ids": orchestrator.GenerateRequest(token_ids=common.TokenIds(ids=[1, 300])),
+    "generate_started": orchestrator.GenerateResponse(
+        started=orchestrator.GenerateStarted(
+            request_id="r", seed=2**64 - 1, prompt_tokens=3, drafts=["a"], notices=["n"]
+        )
+    ),
+    "generate_tokens": orchestrator.GenerateResponse(
+        tokens=orchestrator.GenerateTokens(
+            tokens=[orchestrator.EmittedToken(id=5, text="é", draft="a")]
+        )
+    ),
+    "generate_finished": orchestrator.GenerateResponse(
+        finished=orchestrator.GenerateFinished(
+            finish_reason="FINISH_REASON_LENGTH", text="\ufffd", stats=STATS, notices=["n"]
+        )
+    ),
+    "cluster_request": orchestrator.GetClusterRequest(),
+    "cluster_response": orchestrator.GetClusterResponse(verify=SERVICE, drafts=[SERVICE]),
+}
+
+
+def golden_bytes(name: str) -> bytes:
+    """What was sent for this message when the file was written."""
+    return (FOLDER / f"{name}.bin").read_bytes()
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.bin"):
+        old.unlink()
+    for name, message in MESSAGES.items():
+        (FOLDER / f"{name}.bin").write_bytes(message.SerializeToString(deterministic=True))
