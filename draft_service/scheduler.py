@@ -31,6 +31,12 @@ T = TypeVar("T")
 Pass = list[tuple[DraftSession, Task]]
 Result = Chunk | OutriderError
 
+MAX_UNREAD_CHUNKS = 256
+"""A session whose caller leaves so many unread is not drafted for until they are taken."""
+
+MAX_UNAPPLIED_COMMITS = 1024
+"""A caller that sends commits faster than they can be applied loses its session."""
+
 BURST_S = 0.001
 """Passes that are quicker than this go on in the model's thread without a visit to the loop."""
 
@@ -48,6 +54,12 @@ class Seat:
     error: OutriderError | None = None
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_draftable(self) -> bool:
+        """Whether a pass could do something for it that its caller still wants."""
+        is_live = self.error is None and not self.is_closed
+        return is_live and len(self.chunks) < MAX_UNREAD_CHUNKS
 
     def fail(self, error: OutriderError) -> None:
         """Ends the session with an error for its caller."""
@@ -91,9 +103,17 @@ class Scheduler:
 
     def commit(self, seat: Seat, commit: DraftCommit) -> None:
         """Takes a verdict in; it is applied before the session's next pass."""
+        if len(seat.commits) >= MAX_UNAPPLIED_COMMITS:
+            raise CapacityError(f"{MAX_UNAPPLIED_COMMITS} commits wait to be applied; slow down")
         seat.heard_at = time.monotonic()
         seat.commits.append(commit)
         self._changed.set()
+
+    def take(self, seat: Seat, count: int) -> list[Chunk]:
+        """The first `count` chunks that wait for the caller; makes room for more."""
+        taken, seat.chunks = seat.chunks[:count], seat.chunks[count:]
+        self._changed.set()
+        return taken
 
     async def close(self, seat: Seat) -> None:
         """Ends a session, whatever it is doing; returns when its KV is free."""
@@ -172,7 +192,7 @@ class Scheduler:
         budget = self._settings.max_pass_tokens
         seats: list[Seat] = []
         tasks: Pass = []
-        live = [seat for seat in list(self._seats) if seat.error is None and not seat.is_closed]
+        live = [seat for seat in list(self._seats) if seat.is_draftable]
         for seat in sorted(live, key=lambda s: (s.session.is_prefilling, s.session.leaf_depth())):
             task = seat.session.task(budget) if budget > 0 else None
             if task is not None:

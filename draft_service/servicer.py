@@ -50,8 +50,7 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             yield draft_pb2.DraftResponse(opened=draft_pb2.DraftOpened(cached_tokens=cached))
             while True:
                 if seat.chunks:
-                    count = _fitting(seat.chunks)
-                    chunks, seat.chunks = seat.chunks[:count], seat.chunks[count:]
+                    chunks = self._scheduler.take(seat, _fitting(seat.chunks))
                     yield draft_pb2.DraftResponse(chunk=chunk_to(_merged(chunks)))
                     continue
                 if seat.error is not None:

@@ -273,3 +273,30 @@ async def test_a_session_nobody_commits_to_expires(start: Start, clock: FakeTime
     await until(lambda: silent.error is not None, "the end of the silent one")
     assert isinstance(silent.error, DeadlineError)
     assert lively.error is None
+
+
+async def test_a_caller_that_does_not_read_is_not_drafted_for(
+    start: Start, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "MAX_UNREAD_CHUNKS", 2)
+    scheduler, _ = start("tokenizer=any")
+    seat = await scheduler.open(opening(plan=DraftPlan(depth=5)))
+    await until(lambda: not seat.is_draftable, "a full outbox")
+    assert len(seat.chunks) == 2
+    taken = scheduler.take(seat, 2)
+    await until(lambda: not seat.is_draftable, "a full outbox")
+    assert len(taken) == len(seat.chunks) == 2
+
+
+async def test_commits_that_pile_up_are_refused(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "MAX_UNAPPLIED_COMMITS", 1)
+    scheduler, model = start("tokenizer=any")
+    seat = await scheduler.open(opening())
+    model.hold("forward")
+    await model.wait_held()
+    scheduler.commit(seat, DraftCommit(0, (1,)))
+    with pytest.raises(CapacityError, match="1 commits wait"):
+        scheduler.commit(seat, DraftCommit(1, (1,)))
+    model.release()
