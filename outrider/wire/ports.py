@@ -1,5 +1,6 @@
 """Ports, before anything heavy is done. Knows sockets; knows no gRPC."""
 
+import errno
 import os
 import socket
 
@@ -14,7 +15,9 @@ def require_free(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
+        is_taken = error.errno == errno.EADDRINUSE
+        reason = "the port is in use" if is_taken else os.strerror(error.errno or 0)
         raise UnavailableError(
-            f"cannot listen on {host} port {port} ({os.strerror(error.errno or 0)}); stop the "
-            "other program or give another --port"
+            f"cannot listen on {host} port {port}: {reason}; stop the other program or choose "
+            "another --port"
         ) from error
