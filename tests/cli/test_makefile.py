@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 
 def _without_make() -> dict[str, str]:
     """The suite itself runs under make, which tells its own children so."""
-    told = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
+    told = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
     return {name: value for name, value in os.environ.items() if name not in told}
 
 
