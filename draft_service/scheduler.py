@@ -6,11 +6,8 @@ Knows sessions and the drafter; knows no gRPC.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession, Task
@@ -24,10 +21,10 @@ from outrider.errors import (
     TokenizerMismatchError,
     UnavailableError,
 )
+from outrider.models.thread import ModelThread, finished, wait_set
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
-T = TypeVar("T")
 Pass = list[tuple[DraftSession, Task]]
 Result = Chunk | OutriderError
 
@@ -36,6 +33,8 @@ MAX_UNREAD_CHUNKS = 256
 
 MAX_UNAPPLIED_COMMITS = 1024
 """A caller that sends commits faster than they can be applied loses its session."""
+
+IDLE_CHECK_S = 1.0
 
 BURST_S = 0.001
 """Passes that are quicker than this go on in the model's thread without a visit to the loop."""
@@ -75,7 +74,7 @@ class Scheduler:
         self._settings = settings
         self._seats: list[Seat] = []
         self._opening = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft")
+        self._thread = ModelThread("draft")
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_draining = False
@@ -85,14 +84,10 @@ class Scheduler:
         """A new session. Raises before anything is computed where it cannot work."""
         self._refuse(opening)
         self._opening += 1
-        opened = self._thread.submit(self.drafter.open, opening)
         try:
-            session = await asyncio.wrap_future(opened)
-        except asyncio.CancelledError:
-            if not opened.cancel():
-                with suppress(RuntimeError):  # the thread has ended, and the model with it
-                    self._thread.submit(lambda: self.drafter.close(opened.result()))
-            raise
+            session = await self._thread.open(
+                lambda: self.drafter.open(opening), self.drafter.close
+            )
         finally:
             self._opening -= 1
             self._ended.set()
@@ -117,9 +112,7 @@ class Scheduler:
 
     async def close(self, seat: Seat) -> None:
         """Ends a session, whatever it is doing; returns when its KV is free."""
-        freed = self._end(seat)
-        if freed is not None:
-            await asyncio.shield(asyncio.wrap_future(freed))
+        await finished(self._end(seat))
 
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
@@ -132,14 +125,14 @@ class Scheduler:
         """Ends the loop and the thread."""
         self._loop.cancel()
         await asyncio.gather(self._loop, return_exceptions=True)
-        self._thread.shutdown(wait=True)
+        self._thread.stop()
 
     async def _run(self) -> None:
         while True:
             self._expire(time.monotonic())
             self._changed.clear()
             try:
-                results, has_more = await self._in_thread(self._work)
+                results, has_more = await self._thread.call(self._work)
             except Exception as error:
                 get_logger().error("pass_failed", exc_info=error)
                 bug = InternalError("the draft pass failed; the service's log says why")
@@ -151,7 +144,7 @@ class Scheduler:
                     seat.chunks.append(result)
                     seat.changed.set()
             if not results and not has_more:
-                await self._wait()
+                await wait_set(self._changed, IDLE_CHECK_S)
 
     def _work(self) -> tuple[list[tuple[Seat, Result]], bool]:
         """Commits, then passes; quick passes share one visit to the model's thread.
@@ -254,18 +247,4 @@ class Scheduler:
         seat.is_closed = True
         self._seats.remove(seat)
         self._ended.set()
-        try:
-            return self._thread.submit(self.drafter.close, seat.session)
-        except RuntimeError:  # the thread has ended, and the model with it
-            return None
-
-    async def _wait(self) -> None:
-        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
-        timer = asyncio.get_running_loop().call_later(1.0, self._changed.set)
-        try:
-            await self._changed.wait()
-        finally:
-            timer.cancel()
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        return self._thread.later(lambda: self.drafter.close(seat.session))

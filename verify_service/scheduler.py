@@ -5,10 +5,8 @@ Knows sessions and the verifier; knows no gRPC.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 from outrider.errors import (
     AbortedError,
@@ -19,15 +17,13 @@ from outrider.errors import (
     OutriderError,
     UnavailableError,
 )
-from outrider.models.base import ModelSequence
+from outrider.models.thread import ModelThread, finished, wait_set
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
 from outrider.types import VerifyOpening
 from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
 from verify_service.verifier import Outcome, Verifier, Work
-
-T = TypeVar("T")
 
 
 class Scheduler:
@@ -38,7 +34,7 @@ class Scheduler:
         self._settings = settings
         self._sessions: dict[str, Session] = {}
         self._promised: list[VerifyOpening] = []
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
+        self._thread = ModelThread("target")
         self._changed = asyncio.Event()
         self._is_draining = False
         self._ended = asyncio.Event()
@@ -51,7 +47,10 @@ class Scheduler:
         self._admit(opening)
         self._promised.append(opening)
         try:
-            sequence = await self._open_sequence((*opening.prompt_ids, *opening.emitted_ids))
+            sequence = await self._thread.open(
+                lambda: self.verifier.open((*opening.prompt_ids, *opening.emitted_ids)),
+                self.verifier.close,
+            )
         finally:
             self._promised.remove(opening)
             self._ended.set()
@@ -71,9 +70,7 @@ class Scheduler:
 
     async def close(self, session: Session) -> None:
         """Ends a session, whatever it is doing; returns when its KV is free."""
-        freed = self._end(session)
-        if freed is not None:
-            await asyncio.shield(asyncio.wrap_future(freed))
+        await finished(self._end(session))
 
     def wake(self) -> None:
         """Something changed that may make a session ready."""
@@ -90,7 +87,7 @@ class Scheduler:
         """Ends the loop and the thread."""
         self._loop.cancel()
         await asyncio.gather(self._loop, return_exceptions=True)
-        self._thread.shutdown(wait=True)
+        self._thread.stop()
 
     async def _run(self) -> None:
         while True:
@@ -109,7 +106,8 @@ class Scheduler:
                             InternalError("the target pass failed; the service's log says why")
                         )
             else:
-                await self._until(min(waits.values(), default=now + 1.0) - now)
+                self._changed.clear()
+                await wait_set(self._changed, min(waits.values(), default=now + 1.0) - now)
 
     async def _pass(self, ready: Sequence[Session]) -> None:
         """One target pass over the ready sessions; prompts share what decoding leaves of the
@@ -119,7 +117,7 @@ class Scheduler:
         works = self._share(ready)
         for session in works:
             session.is_running = True
-        outcomes = await self._in_thread(lambda: self._step(list(works.values())))
+        outcomes = await self._thread.call(lambda: self._step(list(works.values())))
         now = time.monotonic()
         for (session, work), outcome in zip(works.items(), outcomes, strict=True):
             session.is_running = False
@@ -198,17 +196,6 @@ class Scheduler:
                 # Its stream may be stuck for as long as the caller likes; its place is not.
                 self._end(session)
 
-    async def _open_sequence(self, token_ids: tuple[int, ...]) -> ModelSequence:
-        """A sequence that is closed again if the caller gives up while it is being opened."""
-        opened = self._thread.submit(self.verifier.open, token_ids)
-        try:
-            return await asyncio.wrap_future(opened)
-        except asyncio.CancelledError:
-            if not opened.cancel():
-                with suppress(RuntimeError):  # the thread has ended, and the model with it
-                    self._thread.submit(lambda: self.verifier.close(opened.result()))
-            raise
-
     def _overtake(self, name: str) -> None:
         overtaken = self._sessions.get(name)
         if overtaken is not None:
@@ -224,19 +211,4 @@ class Scheduler:
         if session.is_closed:
             return None
         session.is_closed = True
-        try:
-            return self._thread.submit(self.verifier.close, session.sequence)
-        except RuntimeError:  # the thread has ended, and the model with it
-            return None
-
-    async def _until(self, timeout_s: float) -> None:
-        self._changed.clear()
-        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
-        timer = asyncio.get_running_loop().call_later(max(timeout_s, 0.0), self._changed.set)
-        try:
-            await self._changed.wait()
-        finally:
-            timer.cancel()
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        return self._thread.later(lambda: self.verifier.close(session.sequence))
