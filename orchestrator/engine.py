@@ -5,6 +5,7 @@ Text in, tokens out. Knows the peers; knows no Ray, no HTTP and no model library
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.links import Arrival
 
 RESUME_BACKOFF_S = 0.2
+SILENCE_S = 3.0
 
 
 class Engine:
@@ -112,8 +114,12 @@ class Engine:
                 self._limits(request),
             )
             self._check_length(session)
-            self._attach_all(session)
-            session.open_verify(self._peers.verify)
+            try:
+                self._attach_all(session)
+                session.open_verify(self._peers.verify)
+            except BaseException:
+                session.close()
+                raise
             return session
         except BaseException:
             self._requests -= 1
@@ -158,9 +164,11 @@ class Engine:
             draft.peer.fail(error.message)
 
     def _lose_silent(self, session: Session) -> None:
-        """A draft that hangs keeps its stream open; that it does not answer probes tells."""
+        """A draft that hangs keeps its stream open; that it answers no probe and sends nothing
+        tells. One that is only busy still sends."""
         for draft in list(session.drafts.values()):
-            if not draft.peer.is_usable:
+            silent_s = time.monotonic() - draft.link.heard_at
+            if not draft.peer.is_usable and silent_s > SILENCE_S:
                 session.detach(draft, draft.peer.problem)
 
     async def _next(self, session: Session) -> Arrival:

@@ -5,6 +5,7 @@ Knows gRPC streams; what they carry is up to `encode`d requests and a `decode` f
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -51,6 +52,7 @@ class Link(Generic[Request]):
         self.name = name
         self.messages = 0
         self.wire_bytes = 0
+        self.heard_at = time.monotonic()
         self._inbox = inbox
         self._decode = decode
         self._outbox: asyncio.Queue[Request | None] = asyncio.Queue(MAX_UNSENT)
@@ -94,6 +96,7 @@ class Link(Generic[Request]):
             async for received in self._call:
                 response = readable(received, self.name)
                 self._has_answered = True
+                self.heard_at = time.monotonic()
                 self._count(response)
                 await self._inbox.put(Arrival(self, self._decode(response)))
         except grpc.RpcError as rpc_error:
