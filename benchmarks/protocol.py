@@ -2,10 +2,11 @@
 
     python -m benchmarks.protocol [--quick] [--json FILE]
 
-A draft that always agrees runs beside the verifier; each round waits for a full proposal, so the
-measured time from a verdict to the start of the next pass holds everything a round trip consists
-of: verdict to the orchestrator, commit to the draft, as many draft steps as the proposal is deep
-(each one call of the scripted model and one proposal), chunks back, relayed to the verifier.
+A draft that always agrees runs beside the verifier, and a pass starts once `depth` nodes wait. The
+time from a verdict to the start of the next pass holds what is then still missing: the verdict's way
+to the orchestrator, the commit's to the draft, the draft's steps (one call of the scripted model and
+one proposal each), the chunks' way back. The draft may be up to twice `depth` ahead, so a part of
+the nodes has often arrived before the verdict. With rejection a pass waits for the first one only.
 """
 
 import argparse
@@ -112,7 +113,7 @@ def measure_mode(
 def table(figures: Sequence[Figure]) -> str:
     """Markdown, as the README shows it."""
     lines = [
-        "| mode | drafted per round | p50 ms | p95 ms | tokens per pass | messages | bytes |",
+        "| mode | depth | p50 ms | p95 ms | tokens per pass | messages | bytes |",
         "|---|---|---|---|---|---|---|",
         *(
             f"| {f.mode} | {f.depth} | {f.p50_ms:.2f} | {f.p95_ms:.2f} | {f.tokens_per_pass:.2f} "

@@ -195,10 +195,10 @@ class Scheduler:
         return seats, tasks
 
     def _step(self, tasks: Pass) -> list[Chunk | OutriderError | None]:
-        """One pass; where the KV cache cannot hold it whole, each session tries alone."""
+        """One pass; where it cannot be run whole, each session tries alone and fails alone."""
         try:
             return self.drafter.step(tasks)
-        except CapacityError as error:
+        except OutriderError as error:
             if len(tasks) == 1:
                 return [error]
             return [chunk for task in tasks for chunk in self._step([task])]

@@ -11,6 +11,7 @@ from draft_service.scheduler import Scheduler, Seat
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.types import Chunk
 from outrider.v1 import draft_pb2, draft_pb2_grpc
+from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import (
     MAX_CHUNK_NODES,
     chunk_to,
@@ -40,7 +41,7 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         self, request_iterator: AsyncIterator[draft_pb2.DraftRequest], context: Context
     ) -> AsyncIterator[draft_pb2.DraftResponse]:
         """One session, from open to half-close."""
-        first = await anext(aiter(request_iterator), None)
+        first = await first_message(request_iterator)
         if first is None or first.WhichOneof("kind") != "open":
             raise InvalidArgumentError("a draft stream starts with open; send it first")
         seat = await self._scheduler.open(draft_opening_from(first.open))
@@ -77,6 +78,8 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             seat.fail(error)
         except grpc.aio.AioRpcError:
             return
+        except Exception as error:
+            seat.fail(internal_error(error, "read"))
         finally:
             seat.changed.set()
 

@@ -15,6 +15,9 @@ class DraftSettings(ServerSettings, ModelSettings):
 
     port: int = Field(7072, ge=0, le=65535, description="Port to listen on; 0: any free one")
     max_sessions: int = Field(16, ge=1, le=4096, description="Sessions open at once")
+    idle_timeout_s: float = Field(
+        600.0, gt=0, le=86400, description="Seconds without a commit after which a session closes"
+    )
     max_pass_tokens: int = Field(
         512, ge=1, le=65536, description="Tokens of one draft pass, all sessions together"
     )

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from orchestrator.peers import Peers
+from orchestrator.peers import DraftPeer, Peers
 from orchestrator.planner import Limits
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.session import Attached, Session
@@ -17,6 +17,7 @@ from orchestrator.settings import OrchestratorSettings
 from outrider.errors import (
     CapacityError,
     DeadlineError,
+    InternalError,
     InvalidArgumentError,
     NotFoundError,
     OutriderError,
@@ -29,6 +30,7 @@ from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.links import Arrival
 
 RESUME_BACKOFF_S = 0.2
+MOST_BACKOFF_S = 5.0
 SILENCE_S = 3.0
 
 
@@ -69,7 +71,7 @@ class Engine:
                     if arrival.error is not None:
                         await self._resume(session, arrival.error)
                     elif isinstance(arrival.message, Opened):
-                        session.stats.cached_tokens = arrival.message.cached_tokens
+                        session.note_opened(arrival.message)
                     elif isinstance(arrival.message, Verdict):
                         self._lose_silent(session)
                         tokens = session.reconcile(arrival.message)
@@ -115,8 +117,7 @@ class Engine:
             )
             self._check_length(session)
             try:
-                self._attach_all(session)
-                session.open_verify(self._peers.verify)
+                await self._admit(session)
             except BaseException:
                 session.close()
                 raise
@@ -124,6 +125,18 @@ class Engine:
         except BaseException:
             self._requests -= 1
             raise
+
+    async def _admit(self, session: Session) -> None:
+        """Drafts are asked once the verifier has taken the session: a refused one costs nothing."""
+        session.open_verify(self._peers.verify, has_drafts=bool(self._wanted(session)))
+        arrival = await self._next(session)
+        if arrival.error is not None:
+            await self._resume(session, arrival.error)
+        elif isinstance(arrival.message, Opened):
+            session.note_opened(arrival.message)
+            self._attach_all(session)
+        else:
+            raise InternalError("the verifier's first message was not that the session is open")
 
     async def _tokenize(self, request: GenerationRequest) -> tuple[int, ...]:
         prompt = request.prompt
@@ -144,17 +157,19 @@ class Engine:
                 "shorten the prompt to leave room for an answer"
             )
 
-    def _attach_all(self, session: Session) -> None:
-        wanted = session.request.max_drafts
+    def _wanted(self, session: Session) -> list[DraftPeer]:
         usable = [draft for draft in self._peers.drafts if draft.is_usable]
-        for draft in usable[:wanted]:
+        return usable[: session.request.max_drafts]
+
+    def _attach_all(self, session: Session) -> None:
+        for draft in self._wanted(session):
             session.attach(draft)
-        if wanted == 0:
+        if session.request.max_drafts == 0:
             return
         for draft in self._peers.drafts:
             if not draft.is_usable:
                 session.notice(f"draft {draft.name} is not used: {draft.problem}")
-        if not usable:
+        if not session.drafts:
             session.notice("no draft takes part; the target answers at its own speed")
 
     def _lose(self, session: Session, draft: Attached, error: OutriderError) -> None:
@@ -175,7 +190,7 @@ class Engine:
         # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with an arrival.
         arrival = asyncio.ensure_future(session.inbox.get())
         try:
-            await asyncio.wait({arrival}, timeout=self._settings.verdict_timeout_s)
+            await asyncio.wait({arrival}, timeout=self._silence_left_s(session))
             if arrival.done():
                 return arrival.result()
         finally:
@@ -184,6 +199,11 @@ class Engine:
             f"the verifier was silent for {self._settings.verdict_timeout_s:.0f} s after "
             f"{session.stats.emitted_tokens} tokens"
         )
+
+    def _silence_left_s(self, session: Session) -> float:
+        """How long the verifier may still say nothing; drafts that chatter do not extend it."""
+        heard_at = session.verify.heard_at if session.verify is not None else time.monotonic()
+        return max(0.0, heard_at + self._settings.verdict_timeout_s - time.monotonic())
 
     async def _resume(self, session: Session, error: OutriderError) -> None:
         """Reopens a broken verify stream from the committed ids; the drafts start there too."""
@@ -194,7 +214,7 @@ class Engine:
             )
             verify.fail(error.message)
             stats.resumes += 1
-            await asyncio.sleep(RESUME_BACKOFF_S * 2**stats.resumes)
+            await asyncio.sleep(min(RESUME_BACKOFF_S * 2**stats.resumes, MOST_BACKOFF_S))
             try:
                 target = await verify.ready()
             except UnavailableError as still:
@@ -208,7 +228,7 @@ class Engine:
             for draft in list(session.drafts.values()):
                 session.detach(draft, None)
             self._attach_all(session)
-            session.open_verify(verify)
+            session.open_verify(verify, has_drafts=bool(session.drafts))
             return
         if isinstance(error, UnavailableError):
             verify.fail(error.message)

@@ -170,4 +170,7 @@ class Peers:
     async def _keep_probing(self) -> None:
         while True:
             await asyncio.sleep(PROBE_EVERY_S)
-            await self.probe()
+            try:
+                await self.probe()
+            except Exception as error:
+                get_logger().error("probe_failed", exc_info=error)

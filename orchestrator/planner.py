@@ -16,6 +16,9 @@ MEMORY = 0.97
 GAIN_TO_WAIT = 1.05
 """Waiting must promise this much more speed than a bare step."""
 
+LONGEST_WAIT_US = 1_000_000
+"""A draft's own word on its speed never makes a pass wait longer."""
+
 PROBE_CYCLE = 32
 PROBE_ROUNDS = 4
 """Under break-even, drafting is tried again in the first rounds of each cycle."""
@@ -172,5 +175,5 @@ def _wait(seen: Observations, limits: Limits, nodes: int) -> tuple[int, int]:
         best = max(range(nodes + 1), key=speed)
         if speed(best) < GAIN_TO_WAIT * speed(0):
             return 0, 0
-    longest = 60_000_000 if limits.max_wait_us is None else limits.max_wait_us
+    longest = LONGEST_WAIT_US if limits.max_wait_us is None else limits.max_wait_us
     return best, min(int(1.5 * wait_us(best)) + 1000, longest)

@@ -33,7 +33,7 @@ from outrider.types import (
     VerifyOpening,
 )
 from outrider.vocabulary import TextDecoder, Vocabulary
-from outrider.wire.draft_client import DraftStream, RelayedChunk
+from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
 from outrider.wire.links import Arrival, Link
 from outrider.wire.verify_client import VerifyStream
 
@@ -87,11 +87,11 @@ class Session:
         self._wire = [0, 0]
         self._notices_given = 0
 
-    def open_verify(self, peer: VerifyPeer) -> None:
-        """Opens, or resumes from what was emitted. Drafts come first: the plan depends on them."""
+    def open_verify(self, peer: VerifyPeer, *, has_drafts: bool) -> None:
+        """Opens, or resumes from what was emitted; the first plan counts on drafts or does not."""
         if self.verify is not None:
             self._let_go(self.verify)
-        self._plan = plan(self._seen, self.limits, has_drafts=bool(self.drafts))
+        self._plan = plan(self._seen, self.limits, has_drafts=has_drafts)
         opening = VerifyOpening(
             self.request.request_id,
             self.prompt_ids,
@@ -137,6 +137,11 @@ class Session:
             if not self.drafts and self.verify is not None:
                 # Nobody is left to wait for.
                 self._set_policy(plan(self._seen, self.limits, has_drafts=False))
+
+    def note_opened(self, opened: Opened) -> None:
+        """How much of the prompt the target had cached; a resumed session reuses more."""
+        if not self.stats.resumes:
+            self.stats.cached_tokens = opened.cached_tokens
 
     def attached(self, link: AnyLink) -> Attached | None:
         """The draft behind a link, if it still takes part."""

@@ -69,9 +69,6 @@ class ServerSettings(BaseSettings):
     grace_s: float = Field(
         10.0, gt=0, le=3600, description="Seconds that open sessions get to end after SIGTERM"
     )
-    idle_timeout_s: float = Field(
-        60.0, gt=0, le=86400, description="Seconds after which a silent session is closed"
-    )
     log_level: LogLevel = Field("info", description="debug, info, warning or error")
     log_format: LogFormat = Field("auto", description="auto, json or text")
 

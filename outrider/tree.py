@@ -20,7 +20,6 @@ SAMPLED_SURVIVAL = 0.8
 RANK_SURVIVAL = (0.8, 0.12, 0.04, 0.02)
 """Assumed chance of the first, second, ... LISTED child under shared noise, where q says little."""
 
-
 EMPTY_ROW = ProposalRow(0, (), ())
 
 RowKey = tuple[int, int]
@@ -290,7 +289,7 @@ class TokenTree:
             draft_index = node.id >> DRAFT_INDEX_SHIFT
             rank = parent.listed_counts.get(draft_index, 0)
             parent.listed_counts[draft_index] = rank + 1
-            child.listed_q = max(child.listed_q, node.q)
+            child.listed_q = max(child.listed_q, min(node.q, 1.0))  # the wire lets q round up
             child.rank = rank if child.rank < 0 else min(child.rank, rank)
         return "added"
 

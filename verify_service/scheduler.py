@@ -25,6 +25,9 @@ from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
 from verify_service.verifier import Outcome, Verifier, Work
 
+PROMPT_SHARE = 0.25
+"""Share of a pass that waiting prompts get however many sessions decode."""
+
 
 class Scheduler:
     """Owns the sessions and the one thread in which the model runs."""
@@ -129,20 +132,24 @@ class Scheduler:
                 session.fail(outcome)
 
     def _share(self, ready: Sequence[Session]) -> dict[Session, Work]:
-        budget = self._settings.max_pass_tokens
+        """Decoding first, but prompts always get their share; each in the order of waiting."""
+        prompts = [session for session in ready if session.is_prefilling]
+        decoding = [session for session in ready if not session.is_prefilling]
+        left = self._settings.max_pass_tokens
+        reserved = max(1, int(left * PROMPT_SHARE)) if prompts else 0
         works: dict[Session, Work] = {}
-        for session in sorted(ready, key=lambda s: (s.is_prefilling, s.last_verdict_at)):
-            if budget <= 0:
-                break
-            works[session] = session.work(budget)
-            budget -= works[session].num_tokens
+        for sessions, kept_back in ((decoding, reserved), (prompts, 0)):
+            for session in sorted(sessions, key=lambda s: s.last_verdict_at):
+                if left - kept_back > 0:
+                    works[session] = session.work(left - kept_back)
+                    left -= works[session].num_tokens
         return works
 
     def _step(self, works: list[Work]) -> list[Outcome | OutriderError]:
-        """One pass; where the KV cache cannot hold it whole, each session tries alone."""
+        """One pass; where it cannot be run whole, each session tries alone and fails alone."""
         try:
             return self.verifier.step(works)
-        except CapacityError as error:
+        except OutriderError as error:
             if len(works) == 1:
                 return [error]
             return [outcome for work in works for outcome in self._step([work])]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import cached_property
 from typing import Any
 
 import grpc
@@ -9,11 +10,15 @@ import grpc
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import Tokenizer
 from outrider.v1 import verify_pb2, verify_pb2_grpc
+from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import chunk_from, info_to, policy_from, verdict_to, verify_opening_from
 from verify_service.scheduler import Scheduler
 from verify_service.sessions import Session
 
 VOCABULARY_CHUNK_TOKENS = 16384
+
+OVERHEAD_BYTES = 65536
+"""Roles and framing of a long conversation, which are no text."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -52,6 +57,7 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
         kind = request.WhichOneof("kind")
         if kind is None:
             raise InvalidArgumentError("nothing to tokenize; give text or a chat")
+        self._refuse_endless(request)
         if kind == "chat":
             messages = [(m.role, m.content) for m in request.chat.messages]
             if not messages:
@@ -65,7 +71,7 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
         self, request_iterator: AsyncIterator[verify_pb2.VerifyRequest], context: Context
     ) -> AsyncIterator[verify_pb2.VerifyResponse]:
         """One session, from open to its last verdict, half-close or close."""
-        first = await anext(aiter(request_iterator), None)
+        first = await first_message(request_iterator)
         if first is None or first.WhichOneof("kind") != "open":
             raise InvalidArgumentError("a verify stream starts with open; send it first")
         session = await self._scheduler.open(verify_opening_from(first.open))
@@ -98,7 +104,7 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                 if kind == "extend":
                     session.extend(chunk_from(request.extend, self._model.info.vocab_size))
                 elif kind == "policy":
-                    session.policy = policy_from(request.policy)
+                    session.set_policy(policy_from(request.policy))
                 elif kind == "close":
                     return
                 else:
@@ -111,8 +117,23 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
             session.fail(error)
         except grpc.aio.AioRpcError:
             return
+        except Exception as error:
+            session.fail(internal_error(error, "read"))
         finally:
             session.changed.set()
+
+    def _refuse_endless(self, request: verify_pb2.TokenizeRequest) -> None:
+        """Refuses, without tokenizing it, a text that cannot fit whatever its tokens are."""
+        most_bytes = self._longest_piece_bytes * self._model.info.context_tokens
+        if request.ByteSize() > most_bytes + OVERHEAD_BYTES:
+            raise InvalidArgumentError(
+                f"the prompt has {request.ByteSize()} bytes, more than the model's context of "
+                f"{self._model.info.context_tokens} tokens can hold; shorten it"
+            )
+
+    @cached_property
+    def _longest_piece_bytes(self) -> int:
+        return max(map(len, self._tokenizer().vocabulary.pieces))
 
     def _tokenizer(self) -> Tokenizer:
         if self._model.tokenizer is None:

@@ -4,7 +4,7 @@ Knows no gRPC and no model; time comes in as an argument.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.errors import OutriderError
 from outrider.models.base import ModelSequence
@@ -137,6 +137,11 @@ class Session:
         self.verdicts.append(verdict)
         self.unread_since = self.unread_since or now
         self.changed.set()
+
+    def set_policy(self, policy: ReadinessPolicy) -> None:
+        """From now on; rows beyond those that room was promised for when it opened are cut."""
+        promised = self.opening.policy.max_rows
+        self.policy = replace(policy, max_rows=min(policy.max_rows, promised))
 
     def read(self) -> list[Verdict]:
         """Takes the verdicts that wait for the caller."""

@@ -15,6 +15,9 @@ class VerifySettings(ServerSettings, ModelSettings):
 
     port: int = Field(7071, ge=0, le=65535, description="Port to listen on; 0: any free one")
     max_sessions: int = Field(16, ge=1, le=4096, description="Sessions open at once")
+    idle_timeout_s: float = Field(
+        60.0, gt=0, le=86400, description="Seconds after which unread verdicts close a session"
+    )
     max_tree_nodes: int = Field(
         1024, ge=1, le=65536, description="Drafted nodes that wait in one session's tree"
     )

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from orchestrator.engine import Engine
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.settings import OrchestratorSettings
-from outrider.errors import OutriderError
-from outrider.telemetry.logs import configure_logs
+from outrider.errors import InternalError, OutriderError
+from outrider.telemetry.logs import configure_logs, get_logger
 from outrider.types import ModelInfo
 
 Outcome = list[Event] | OutriderError
 
 
 class EngineActor:
-    """Drives many sessions over gRPC. State that matters is the committed ids, so it may die.
+    """Drives many sessions over gRPC. Its requests end with it; Ray starts it anew.
 
     Domain errors travel as values: Ray would wrap them in its own exceptions.
     """
@@ -80,4 +80,7 @@ class EngineActor:
                 await queue.put(event)
         except OutriderError as error:
             await queue.put(error)
+        except Exception as error:
+            get_logger().error("unexpected_error", request_id=request.request_id, exc_info=error)
+            await queue.put(InternalError("the engine failed; its log has the details"))
         await queue.put(None)

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -59,9 +60,8 @@ class RayEngines:
                 num_cpus=0,
                 max_restarts=-1,
                 max_concurrency=self._settings.max_requests + 8,
-                name=f"outrider-engine-{os.getpid()}-{index}",
             ).remote(self._settings)
-            for index in range(self._settings.engines)
+            for _ in range(self._settings.engines)
         ]
         await asyncio.gather(*(actor.start.remote() for actor in self._actors))
         get_logger().info("engines_up", engines=len(self._actors), ray=self._settings.ray)
@@ -112,7 +112,10 @@ class RayEngines:
     def _init(self, ray: Any) -> None:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}
         if self._settings.ray == "embedded":
-            ray.init(include_dashboard=False, num_cpus=1, **options)
+            # Ray's own ports listen on every interface: only who knows the token is answered.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            ray.init(address="local", include_dashboard=False, num_cpus=1, **options)
         else:
             ray.init(address=self._settings.ray, **options)
 

@@ -1,6 +1,7 @@
 """The KV cells of a transformers model: one pool per layer. Knows no sequences and no tree."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -85,6 +86,14 @@ class PooledCache(Cache):
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Columns that the pass reads, and the offset of the first."""
         return self.placement.limit, 0
+
+    def clear(self, cells: Sequence[int]) -> None:
+        """Zeroes cells. A masked cell is multiplied by 0, and 0 times NaN is NaN: what one
+        sequence overflowed must not reach another one that gets its cells."""
+        for pool in self.pools.values():
+            index = torch.tensor(cells, dtype=torch.long, device=pool.keys.device)
+            pool.keys.index_fill_(2, index, 0)
+            pool.values.index_fill_(2, index, 0)
 
     def resized(self, cells: int) -> "PooledCache":
         """An empty cache of the same layers with `cells` cells, allocated at once."""

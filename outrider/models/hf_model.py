@@ -85,6 +85,8 @@ class HfModel:
         except BaseException:
             self.cells.release(reserved)
             raise
+        if bool(torch.isnan(logits).any()):
+            self.cache.clear([cell for cells in reserved for cell in cells])
         self.cells.record(feeds, reserved)
         counts = [len(feed.rows) for feed in feeds]
         return list(torch.split(logits, counts))

@@ -76,6 +76,6 @@ class DraftClient:
                 f"{'a chunk' if is_open else 'opened'} has to come"
             )
 
-        stream = DraftStream(name, self._stub.Draft, decode, inbox)
+        stream = DraftStream(name, self._address, self._stub.Draft, decode, inbox)
         stream.send(draft_pb2.DraftRequest(open=draft_opening_to(opening)))
         return stream

@@ -12,7 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 
-from outrider.errors import OutriderError, UnavailableError
+from outrider.errors import InternalError, OutriderError, UnavailableError
+from outrider.telemetry.logs import get_logger
 from outrider.wire.errors import from_rpc_error, readable
 
 MAX_UNSENT = 1024
@@ -45,11 +46,13 @@ class Link(Generic[Request]):
     def __init__(
         self,
         name: str,
+        address: str,
         start: Callable[[AsyncIterator[Request]], Any],
         decode: Callable[[Any], object],
         inbox: "asyncio.Queue[Arrival]",
     ) -> None:
         self.name = name
+        self._address = address
         self.messages = 0
         self.wire_bytes = 0
         self.heard_at = time.monotonic()
@@ -100,9 +103,14 @@ class Link(Generic[Request]):
                 self._count(response)
                 await self._inbox.put(Arrival(self, self._decode(response)))
         except grpc.RpcError as rpc_error:
-            error = from_rpc_error(rpc_error, address=self.name, has_answered=self._has_answered)
+            error = from_rpc_error(
+                rpc_error, address=self._address, has_answered=self._has_answered
+            )
         except OutriderError as broken_protocol:
             error = broken_protocol
+        except Exception as bug:
+            error = InternalError(f"what {self.name} sent could not be read ({type(bug).__name__})")
+            get_logger().error("link_failed", peer=self.name, exc_info=bug)
         except asyncio.CancelledError:
             # Our own close; otherwise a channel that was closed below us.
             if self._is_over:

@@ -1,29 +1,31 @@
 """A gRPC server's life: bind, health, reflection, typed errors, drain, stop. Knows no model."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
 import threading
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from outrider.errors import InternalError, OutriderError, UnavailableError
+from outrider.errors import OutriderError, UnavailableError
 from outrider.settings import ServerSettings
 from outrider.telemetry.logs import configure_logs, get_logger
+from outrider.wire.calls import TypedErrors
 from outrider.wire.channels import SERVER_OPTIONS
-from outrider.wire.errors import abort
 from outrider.wire.ports import require_free
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+MAX_CALLS = 8192
+"""Calls of one server at once; sessions have their own, lower limits."""
 
 
 class Service(Protocol):
@@ -44,61 +46,6 @@ class Service(Protocol):
         ...
 
 
-class TypedErrors(grpc.aio.ServerInterceptor):
-    """Turns domain errors of every method into statuses; anything else into INTERNAL with an error
-    id.
-    """
-
-    async def intercept_service(
-        self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]",
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> "Handler | None":
-        """Wraps the handler of the called method."""
-        handler: Any = await continuation(handler_call_details)
-        name: str = handler_call_details.method
-        if handler is None or not name.startswith("/outrider."):
-            return cast("Handler | None", handler)
-        for kind in ("unary_unary", "unary_stream", "stream_stream"):
-            method = getattr(handler, kind)
-            if method is not None:
-                wrap = _unary if kind == "unary_unary" else _stream
-                return cast("Handler", handler._replace(**{kind: wrap(method, name)}))
-        return cast("Handler", handler)
-
-
-def _unary(method: Any, name: str) -> Any:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        try:
-            return await method(request, context)
-        except Exception as error:
-            return await abort(context, _domain(error, name))
-
-    return call
-
-
-def _stream(method: Any, name: str) -> Any:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        try:
-            async with contextlib.aclosing(method(request, context)) as responses:
-                async for response in responses:
-                    yield response
-        except Exception as error:
-            await abort(context, _domain(error, name))
-
-    return call
-
-
-def _domain(error: Exception, method: str) -> OutriderError:
-    if isinstance(error, OutriderError):
-        return error
-    if isinstance(error, grpc.aio.AbortError):
-        raise error
-    error_id = uuid.uuid4().hex[:12]
-    get_logger().error("unexpected_error", error_id=error_id, method=method, exc_info=error)
-    return InternalError(f"internal error {error_id}; the service's log has the details")
-
-
 def run_service(
     name: str, settings: ServerSettings, build: Callable[[], Awaitable[Service]]
 ) -> int:
@@ -112,6 +59,8 @@ def run_service(
         require_free(settings.host, settings.port)
         await serve(await build(), settings)
 
+    # asyncio would turn the first Ctrl-C into a cancellation, which a loading model does not see.
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         asyncio.run(build_and_serve())
     except OutriderError as error:
@@ -122,13 +71,21 @@ def run_service(
     return 0
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 async def serve(service: Service, settings: ServerSettings) -> None:
     """Serves until SIGTERM or SIGINT, then drains and stops.
 
     Health goes NOT_SERVING first, open sessions get `grace_s` to end, a second signal ends them at
     once. Raises UnavailableError where the port cannot be bound.
     """
-    server = grpc.aio.server(interceptors=[TypedErrors()], options=list(SERVER_OPTIONS))
+    server = grpc.aio.server(
+        interceptors=[TypedErrors()],
+        options=list(SERVER_OPTIONS),
+        maximum_concurrent_rpcs=MAX_CALLS,
+    )
     service.register(server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -88,6 +88,6 @@ class VerifyClient:
                 return verdict_from(response.verdict)
             raise InvalidArgumentError("the verifier sent a message of an unknown kind")
 
-        stream = VerifyStream(name, self._stub.Verify, decode, inbox)
+        stream = VerifyStream(name, self._address, self._stub.Verify, decode, inbox)
         stream.send(verify_pb2.VerifyRequest(open=verify_opening_to(opening)))
         return stream

@@ -1,6 +1,7 @@
 """The hf backend: equal to the library's generate(), passes in pieces, idle sessions, attention."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from outrider.models.base import TIP, Feed
 from outrider.models.hf_attention import grouped_attention
 from outrider.models.hf_model import HfModel
 from outrider.models.registry import load_model
+from outrider.models.visibility import PassView
 
 from .steps import PROMPT, assert_rows, prefill, same
 from .tiny import HF_BACKENDS, MakeModel, Oracle
@@ -80,6 +82,29 @@ def test_idle_sessions_are_not_read(model: HfModel, oracle: Oracle) -> None:
     assert model.cache.placement.limit == len(PROMPT)
     assert same(row, oracle(PROMPT))
     model.close(idle)
+
+
+def test_a_sequence_that_overflowed_leaves_nothing_behind(
+    model: HfModel, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = model._run
+
+    def overflow(view: PassView, wanted: Sequence[int]) -> torch.Tensor:
+        logits = run(view, wanted)
+        for pool in model.cache.pools.values():
+            pool.keys[:, :, view.written] = torch.inf
+            pool.values[:, :, view.written] = torch.nan
+        return torch.full_like(logits, torch.nan)
+
+    broken = model.open(PROMPT)
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_run", overflow)
+        model.forward([Feed.chain(broken, PROMPT[::-1], [0])])
+    _, beside = prefill(model, PROMPT)
+    assert same(beside, oracle(PROMPT))
+    model.close(broken)
+    _, after = prefill(model, [*PROMPT, 9, 9])
+    assert same(after, oracle([*PROMPT, 9, 9]))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Bench:
             self.requests = requests
             return Call(responses())
 
-        self.link: Link[verify_pb2.VerifyRequest] = Link("peer", start, decode, self.inbox)
+        self.link: Link[verify_pb2.VerifyRequest] = Link("peer", "peer", start, decode, self.inbox)
 
     async def arrival(self) -> Arrival:
         return await asyncio.wait_for(self.inbox.get(), 5)

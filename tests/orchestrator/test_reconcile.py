@@ -82,7 +82,7 @@ def session(*drafts: str, speculative: int = 2) -> Any:
     made: Any = Session(request, (1,), SAMPLING, TARGET, PIECES, Limits(speculative, 1, 64))
     for name in drafts:
         made.attach(FakePeer(name))
-    made.open_verify(FakePeer("verify"))
+    made.open_verify(FakePeer("verify"), has_drafts=bool(drafts))
     return made
 
 
@@ -226,7 +226,7 @@ def test_a_resumed_session_goes_on_from_what_was_emitted() -> None:
     broken = s.verify
     s.detach(s.drafts[1], None)
     s.attach(FakePeer("a"))
-    s.open_verify(FakePeer("verify"))
+    s.open_verify(FakePeer("verify"), has_drafts=True)
     assert broken.is_closed
     assert s.verify.opening.emitted_ids == (0, 1)
     [draft] = s.drafts.values()

@@ -22,7 +22,6 @@ from outrider.types import Chunk, Node, NodeKind, ProposalRow, SamplingParams
 from .enumeration import (
     Deliver,
     Draft,
-    ForkingNoise,
     MakeOnly,
     Prefix,
     Propose,
@@ -32,6 +31,7 @@ from .enumeration import (
     listing_draft,
     production_draft,
 )
+from .forks import ForkingNoise
 from .worlds import Table
 
 CLEARLY_WRONG = 1e-3

@@ -11,7 +11,8 @@ from outrider.sampling.proposing import Proposal, propose
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
 
-from .enumeration import REJECTION, outcomes
+from .enumeration import REJECTION
+from .forks import outcomes
 from .worlds import examples, rows
 
 COUPLED = SamplingParams()

@@ -30,7 +30,6 @@ SERVER: dict[str, tuple[str, object]] = {
     "ready_file": ("some/where", Path("some/where")),
     "exit_with_stdin": ("true", True),
     "grace_s": ("2.5", 2.5),
-    "idle_timeout_s": ("7.5", 7.5),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
 }
@@ -46,11 +45,14 @@ MODEL: dict[str, tuple[str, object]] = {
     "kv_tokens": ("4096", 4096),
     "context_tokens": ("512", 512),
 }
+SESSIONS: dict[str, tuple[str, object]] = {
+    "max_sessions": ("3", 3),
+    "max_pass_tokens": ("64", 64),
+    "idle_timeout_s": ("7.5", 7.5),
+}
 VALUES: dict[str, dict[str, tuple[str, object]]] = {
-    "draft": SERVER | MODEL | {"max_sessions": ("3", 3), "max_pass_tokens": ("64", 64)},
-    "verify": SERVER
-    | MODEL
-    | {"max_sessions": ("3", 3), "max_pass_tokens": ("64", 64), "max_tree_nodes": ("99", 99)},
+    "draft": SERVER | MODEL | SESSIONS,
+    "verify": SERVER | MODEL | SESSIONS | {"max_tree_nodes": ("99", 99)},
     "orchestrator": SERVER
     | {
         "verify": ("10.0.0.1:7071", "10.0.0.1:7071"),

@@ -240,6 +240,18 @@ def test_descendants_of_a_draw_do_not_change_which_draws_are_tested_up_to_it(
                 assert [key in after for key in keys] == [key in before for key in keys]
 
 
+@pytest.mark.parametrize("token", range(VOCAB))
+@pytest.mark.parametrize("q", [1.0, 1.0001], ids=["one", "rounded-above-one"])
+def test_no_q_below_a_drawn_token_overtakes_the_draw(token: int, q: float) -> None:
+    """The draw of token 0 hides below a LISTED node: there its descendants may not show first."""
+    row = ProposalRow(0, tuple(range(VOCAB)), (1 / VOCAB,) * VOCAB)
+    drawn = Node(2 << 24, 0, token, 1 / VOCAB, NodeKind.SAMPLED)
+    below = Node(2 << 24 | 1, drawn.id, 1, q, NodeKind.LISTED)
+    tree = TokenTree()
+    tree.grow(Chunk((listed(0, 0.5), drawn, below), (row,)))
+    assert drawn_in(tree.select(2)) == {(row, 0)}
+
+
 def test_q_of_a_sampled_token_changes_nothing(random: Random) -> None:
     made = drafted(random)
     other = made
