@@ -45,6 +45,11 @@ class RayEngines:
     async def start(self) -> None:
         """Starts or joins Ray, then the actors. Raises UnavailableError where Ray cannot be had."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if self._settings.ray == "embedded":
+            # Ray's own ports listen on every interface: only who knows the token is answered. It
+            # is read when Ray is imported.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         import ray
 
         try:
@@ -112,9 +117,6 @@ class RayEngines:
     def _init(self, ray: Any) -> None:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}
         if self._settings.ray == "embedded":
-            # Ray's own ports listen on every interface: only who knows the token is answered.
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             ray.init(address="local", include_dashboard=False, num_cpus=1, **options)
         else:
             ray.init(address=self._settings.ray, **options)

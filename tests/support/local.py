@@ -16,8 +16,8 @@ from outrider.client import AsyncClient
 from outrider.models.base import CausalModel
 from outrider.models.registry import ModelOptions, load_model
 from outrider.v1 import draft_pb2_grpc, verify_pb2_grpc
+from outrider.wire.calls import TypedErrors
 from outrider.wire.channels import SERVER_OPTIONS
-from outrider.wire.server import TypedErrors
 from support.models import Watched
 from verify_service.server import VerifyServer
 from verify_service.settings import VerifySettings
