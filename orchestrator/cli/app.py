@@ -1,5 +1,6 @@
 """The `outrider` command: its commands and their flags. What they do is imported when they run."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, cast
@@ -57,6 +58,9 @@ def _root(
     if version:
         typer.echo(f"outrider {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand != "serve":
+        # gRPC's own lines about a broken connection; what they mean is told as an error.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -161,9 +165,10 @@ def _demo(
     threads: flags.Threads = 0,
     model: Annotated[str, typer.Option(hidden=True)] = "smollm2",
 ) -> None:
-    """Start everything here, answer a prompt with drafts and without, and compare.
+    """Start everything here, and compare drafts with no drafts.
 
-    The models that come with Outrider are fetched on first use. Nothing is left running.
+    One prompt is answered with drafts and without. The models that come with Outrider are fetched
+    on first use. Nothing is left running.
     """
     from orchestrator.cli.demo import PROMPT, Demo, show
     from orchestrator.cli.prompts import read_prompt

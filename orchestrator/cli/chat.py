@@ -2,15 +2,21 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
+from orchestrator.cli.checks import require_valid
 from orchestrator.cli.console import FAILED, errors_told, misuse_told, say, told, write
 from orchestrator.cli.prompts import Messages
 from orchestrator.cli.summary import answer_line, counted
 from outrider.client import Client, Generation, Result
 from outrider.client.request import GenerateOptions
 from outrider.errors import InvalidArgumentError, OutriderError
+
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyBindings
 
 HELP = """\
 /new              forget the conversation
@@ -109,6 +115,7 @@ class Chat:
 
 def chat(address: str, *, raw: bool, options: GenerateOptions) -> None:
     """Talks until the user leaves. From a pipe, the first error ends it with status 1."""
+    require_valid("hello", options)
     is_interactive = sys.stdin.isatty()
     with errors_told():
         with misuse_told():
@@ -133,14 +140,48 @@ def _typed_lines() -> Iterator[str]:
     """Lines with editing and a history; Ctrl-C drops the line, Ctrl-D ends."""
     from prompt_toolkit import PromptSession
 
-    session: PromptSession[str] = PromptSession()
-    while True:
-        try:
-            yield session.prompt("> ")
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
+    session: PromptSession[str] = PromptSession(key_bindings=_late_end())
+    with _typing_kept():
+        while True:
+            try:
+                yield session.prompt("> ")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+
+
+def _late_end() -> "KeyBindings":
+    """Ends the chat on a Ctrl-D that was typed during an answer.
+
+    The terminal, which keeps whole lines then, has made a null character of it (Linux), which is
+    also what Ctrl-@ sends; without a text to select from that does nothing else.
+    """
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    bindings = KeyBindings()
+
+    @bindings.add("c-@")
+    def _(event: KeyPressEvent) -> None:
+        if not event.current_buffer.text:
+            event.app.exit(exception=EOFError)
+
+    return bindings
+
+
+@contextmanager
+def _typing_kept() -> Iterator[None]:
+    """Meanwhile, Ctrl-C does not drop what was typed before it."""
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    kept = termios.tcgetattr(sys.stdin)
+    kept[3] |= termios.NOFLSH
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, kept)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 def _piped_lines() -> Iterator[str]:

@@ -83,7 +83,10 @@ class Child:
         last = _logged(lines[-1]).get("problem") if lines else None
         if isinstance(last, str):
             return f"{last} (log: {self.log})"
-        return "\n".join([f"{self._ending()}. The end of {self.log}:", *lines[-TAIL_LINES:]])
+        telling = [line for line in lines if _is_telling(line)][-TAIL_LINES:]
+        if not telling:
+            return f"{self._ending()} (log: {self.log})"
+        return "\n".join([f"{self._ending()}. The end of {self.log}:", *telling])
 
     def terminate(self) -> None:
         """Asks it to end."""
@@ -109,7 +112,7 @@ class Child:
         if code is None or code >= 0:
             return f"it ended with status {code}"
         name = signal.Signals(-code).name
-        hint = "; is there enough memory?" if name == "SIGKILL" else ""
+        hint = " (is there enough memory?)" if name == "SIGKILL" else ""
         return f"it was ended by {name}{hint}"
 
 
@@ -119,6 +122,12 @@ def _logged(line: str) -> dict[str, object]:
     except ValueError:
         return {}
     return entry if isinstance(entry, dict) else {}
+
+
+def _is_telling(line: str) -> bool:
+    """Whether a line may say what went wrong: it is no entry of ours, or one about a problem."""
+    entry = _logged(line)
+    return not entry or "problem" in entry or entry.get("level") in ("error", "critical")
 
 
 def end_session(session_id: int) -> None:

@@ -1,6 +1,8 @@
 """What the command says: answers on standard output, everything else on standard error."""
 
+import ipaddress
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +20,21 @@ if TYPE_CHECKING:
 NOBODY_ANSWERS = "nothing answers at"
 NO_CHAT_TEMPLATE = "no chat template"
 """How two errors are recognised for which this command knows what to do."""
+FOR_PROGRAMS = ", see .text"
+"""What an error says to programs only."""
+
+FLAGS = {
+    "max_tokens": "--max-tokens",
+    "top_k": "--top-k",
+    "top_p": "--top-p",
+    "min_p": "--min-p",
+    "max_drafts": "--max-drafts",
+    "num_speculative_tokens": "--num-speculative-tokens",
+    "timeout_s": "--timeout",
+}
+"""The flags of parameters whose names are no words of people."""
+_PARAMETER = re.compile(rf"\b(?:{'|'.join(FLAGS)})\b")
+_WORD_AS_PARAMETER = re.compile(r"(?=(?:address|mode|model|seed|temperature|width) is )")
 
 FAILED = 1
 MISUSED = 2
@@ -50,18 +67,35 @@ def misuse_told() -> Iterator[None]:
     try:
         yield
     except InvalidArgumentError as error:
-        fail(error.message, MISUSED)
+        named = ("--" if _WORD_AS_PARAMETER.match(error.message) else "") + error.message
+        fail(_with_flags(named), MISUSED)
 
 
 def told(error: OutriderError) -> str:
     """A domain error as this command tells it."""
     if error.message.startswith(NOBODY_ANSWERS):
         plain = error.message.partition(" (gRPC")[0]
+        address = plain.removeprefix(NOBODY_ANSWERS).partition(";")[0].strip()
+        if not _is_loopback(address):
+            return plain
         return f"{plain} To start everything on this machine: outrider serve all"
     if NO_CHAT_TEMPLATE in error.message:
         return f"{error.message}. Here: --raw sends the text as it is"
     where = f" (request {error.request_id})" if isinstance(error, InternalError) else ""
-    return error.message + where
+    message = error.message.removesuffix(FOR_PROGRAMS) + where
+    return _with_flags(message) if isinstance(error, InvalidArgumentError) else message
+
+
+def _with_flags(message: str) -> str:
+    return _PARAMETER.sub(lambda match: FLAGS[match[0]], message)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def is_colourful() -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import typer
 
+from orchestrator.cli.checks import require_valid
 from orchestrator.cli.console import FAILED, Progress, errors_told, fail, is_colourful, say, write
 from orchestrator.cli.interrupts import Interrupts
 from orchestrator.cli.prompts import as_messages
@@ -42,7 +43,8 @@ class Demo:
 
 
 def show(demo: Demo) -> None:
-    """Runs the demonstration; whatever ends it, no process is left."""
+    """Runs the demonstration, if its arguments are valid; whatever ends it, no process is left."""
+    require_valid(as_messages(demo.prompt), demo.options)
     with Interrupts() as interrupts:
         try:
             with Stack(demo.plan, interrupts) as stack, errors_told():
@@ -96,9 +98,11 @@ def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
         pairs = zip(ids, expected, strict=False)
         shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(expected)))
         fail(
-            f"with drafts the answer differs from token {shared + 1} on, which must never be; "
-            "please report the prompt, the models and the seed "
-            f"{drafted.seed}. Without drafts it is:\n{alone.text}",
+            f"with drafts the answer differs from token {shared + 1} on. On a CPU in float32 that "
+            "must never be: please report the prompt, the models and the seed "
+            f"{drafted.seed}. On other devices and in other formats kernels may choose by batch "
+            "size, and two tokens that are almost equally likely can change places: see "
+            f"docs/exactness.md. Without drafts it is:\n{alone.text}",
             FAILED,
         )
     draft_is_target = demo.plan.model in demo.plan.drafts

@@ -4,6 +4,13 @@ from typing import Annotated
 
 import typer
 
+
+def _named(models: list[str]) -> list[str]:
+    if not all(model.strip() for model in models):
+        raise typer.BadParameter("a model is ''; give its name, or 'none' for no draft")
+    return models
+
+
 Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="The orchestrator.")]
 MaxTokens = Annotated[int, typer.Option(help="Length of the answer at most.")]
 Temperature = Annotated[
@@ -38,7 +45,11 @@ Raw = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DraftModels = Annotated[
     list[str],
-    typer.Option("--draft-model", help="A draft; repeat the flag for several. 'none': no draft."),
+    typer.Option(
+        "--draft-model",
+        callback=_named,
+        help="A draft; repeat the flag for several. 'none': no draft.",
+    ),
 ]
 Ray = Annotated[
     str,

@@ -16,7 +16,7 @@ def read_prompt(argument: str | None) -> str:
         fail("there is no prompt; give it as an argument, or pipe it in", MISUSED)
     if argument is None or argument == "-":
         argument = _piped()
-    if not argument:
+    if not argument.strip():
         fail("the prompt is empty; give some text", MISUSED)
     return argument
 

@@ -79,7 +79,7 @@ def _watch(stack: Stack) -> None:
         child = stack.watch()
         told = f"{child.spec.title} ended: {child.epitaph()}"
         if not child.is_draft:
-            fail(told, FAILED)
+            fail(f"{told}\nEverything stops, because nothing works without it.", FAILED)
         say(f"{told}\nThe rest goes on without it.")
 
 

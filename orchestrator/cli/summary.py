@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from outrider.client import Result, Stats
+from outrider.client import DraftStats, Result, Stats
 
 SAME_SPEED = 0.1
 """A difference of up to this share is called none: it is within what repeated runs vary."""
@@ -21,6 +21,20 @@ def comparison(drafted: Result, alone: Result, draft_is_target: bool) -> str:
     """One sentence about the same answer with and without drafts."""
     stats = drafted.stats
     with_s, without_s = stats.total_us / 1e6, alone.stats.total_us / 1e6
+    what = (
+        f"{counted(stats.emitted_tokens, 'token')} took {passes(stats)}, "
+        f"{stats.tokens_per_pass:.1f} tokens a pass: {drafting(stats)}"
+    )
+    if not stats.drafts:
+        return (
+            f"{what}; the two runs took {with_s:.1f} s and {without_s:.1f} s, and the difference "
+            "is noise."
+        )
+    if not stats.verified_tokens:
+        return (
+            f"{what}; it took {with_s:.1f} s with drafts and {without_s:.1f} s without; the "
+            "difference is noise, or what idle drafts cost."
+        )
     ratio = without_s / with_s
     if ratio > 1 + SAME_SPEED:
         outcome = f"so drafts made it {ratio:.1f} times as fast"
@@ -28,11 +42,7 @@ def comparison(drafted: Result, alone: Result, draft_is_target: bool) -> str:
         outcome = f"so drafts did not pay here: {_why_slow(drafted, alone, draft_is_target)}"
     else:
         outcome = "so drafts neither helped nor hurt here"
-    return (
-        f"{counted(stats.emitted_tokens, 'token')} took {passes(stats)}, "
-        f"{stats.tokens_per_pass:.1f} tokens a pass: {drafting(stats)}; "
-        f"it took {with_s:.1f} s with drafts and {without_s:.1f} s without, {outcome}."
-    )
+    return f"{what}; it took {with_s:.1f} s with drafts and {without_s:.1f} s without, {outcome}."
 
 
 def passes(stats: Stats) -> str:
@@ -44,14 +54,23 @@ def drafting(stats: Stats) -> str:
     """How much of what was drafted was accepted."""
     if not stats.drafts:
         return "no draft took part"
+    losses = [_loss(stats, draft) for draft in stats.drafts if draft.lost]
+    if stats.verified_tokens:
+        accepted = (
+            f"{stats.accepted_tokens} of {counted(stats.verified_tokens, 'verified draft token')} "
+            f"accepted ({stats.acceptance_rate:.0%})"
+        )
+        return ", ".join([accepted, *losses])
+    if losses:
+        return ", ".join(losses)
     if not any(draft.drafted_tokens for draft in stats.drafts):
         return "the drafts had nothing to propose"
-    if not stats.verified_tokens:
-        return "no drafted token came in time to be verified"
-    return (
-        f"{stats.accepted_tokens} of {counted(stats.verified_tokens, 'verified draft token')} "
-        f"accepted ({stats.acceptance_rate:.0%})"
-    )
+    return "no drafted token came in time to be verified"
+
+
+def _loss(stats: Stats, draft: DraftStats) -> str:
+    who = "the draft" if len(stats.drafts) == 1 else f"draft {draft.name}"
+    return f"{who} was lost after {counted(draft.drafted_tokens, 'token')}"
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

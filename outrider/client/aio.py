@@ -167,7 +167,7 @@ class AsyncClient(BaseClient[AsyncGeneration]):
             answer = await method(request, timeout=limit_s, metadata=self._metadata)
             return readable(answer, self.address)
         except grpc.RpcError as error:
-            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from error
+            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from None
         except asyncio.CancelledError:
             if self.is_closed:
                 raise RequestCancelledError("the client was closed during the call") from None

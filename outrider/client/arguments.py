@@ -11,6 +11,11 @@ from outrider.types import AcceptanceMode
 
 _UINT32_MAX = 2**32 - 1
 
+# The bounds that the services have (their tests compare them).
+MAX_TOKENS = 2**24
+MAX_SPECULATIVE_TOKENS = 128
+MAX_WIDTH = 32
+
 
 def checked_whole(
     name: str, value: object, *, at_least: int = 0, at_most: int = _UINT32_MAX

@@ -170,7 +170,6 @@ class BaseGeneration:
             timeout_s=self._timeout_s,
             has_answered=self._fold.started is not None,
         )
-        error.__cause__ = rpc_error
         self._fold.fail(error)
 
     def _push(self, message: orchestrator_pb2.GenerateResponse) -> None:

@@ -19,16 +19,18 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
+_ADDRESS = re.compile(r"(?:[^][:/=\s]+|\[[^][/=\s]+\]):(\d{1,5})", re.ASCII)
 _METADATA_KEY = re.compile(r"(?!grpc-)[a-z0-9_.-]+(?<!-bin)")
 
 
 def checked_address(address: object) -> str:
     """`address`, if it can be one."""
-    if not isinstance(address, str) or not address.strip():
+    match = _ADDRESS.fullmatch(address.strip()) if isinstance(address, str) else None
+    if match is None or not 1 <= int(match[1]) <= 65535:
         raise InvalidArgumentError(
-            f"address is {address!r}; give host:port, as '{DEFAULT_ADDRESS}'"
+            f"address is {address!r}; give host:port, the port from 1 to 65535"
         )
-    return address.strip()
+    return match[0]
 
 
 def checked_timeout(timeout_s: float) -> float:

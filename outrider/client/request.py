@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from outrider.client.arguments import (
+    MAX_SPECULATIVE_TOKENS,
+    MAX_TOKENS,
+    MAX_WIDTH,
     checked_flag,
     checked_ids,
     checked_mode,
@@ -86,18 +89,18 @@ def complete_request(
     )
     request.stop.CopyFrom(
         common_pb2.StopConditions(
-            max_tokens=checked_whole("max_tokens", max_tokens, at_least=1),
+            max_tokens=checked_whole("max_tokens", max_tokens, at_least=1, at_most=MAX_TOKENS),
             stop_token_ids=checked_ids("stop_token_ids", stop_token_ids),
             ignore_eos=checked_flag("ignore_eos", ignore_eos),
         )
     )
     request.draft.CopyFrom(
         orchestrator_pb2.DraftOptions(
-            max_drafts=_optional_whole("max_drafts", max_drafts),
-            num_speculative_tokens=_optional_whole(
-                "num_speculative_tokens", num_speculative_tokens
+            max_drafts=None if max_drafts is None else checked_whole("max_drafts", max_drafts),
+            num_speculative_tokens=_optional_extent(
+                "num_speculative_tokens", num_speculative_tokens, MAX_SPECULATIVE_TOKENS
             ),
-            width=_optional_whole("width", width, at_least=1),
+            width=_optional_extent("width", width, MAX_WIDTH),
         )
     )
     request.model = checked_text("model", model)
@@ -109,5 +112,10 @@ def complete_request(
     return request
 
 
-def _optional_whole(name: str, value: int | None, *, at_least: int = 0) -> int | None:
-    return None if value is None else checked_whole(name, value, at_least=at_least)
+def _optional_extent(name: str, value: int | None, most: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        return checked_whole(name, value, at_least=1, at_most=most)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{error} (max_drafts 0 turns drafting off)") from None

@@ -149,4 +149,4 @@ class Client(BaseClient[Generation]):
         try:
             return method(request, timeout=limit_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from error
+            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from None

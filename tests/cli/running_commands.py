@@ -14,7 +14,7 @@ from types import TracebackType
 import psutil
 
 TIMEOUT_S = 60.0
-COMMAND = (sys.executable, "-c", "from orchestrator.cli.app import main; raise SystemExit(main())")
+COMMAND = (sys.executable, "-c", "from outrider.command import main; raise SystemExit(main())")
 """As the installed `outrider` does, but of the interpreter and the sources that are tested."""
 
 

@@ -32,6 +32,10 @@ class StubOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     def __exit__(self, *_: object) -> None:
         self._server.stop(None)
 
+    def break_off(self) -> None:
+        """Ends every connection at once."""
+        self._server.stop(None)
+
     def GetModelInfo(self, request, context):  # noqa: N802 - gRPC names its methods
         info = common_pb2.ModelInfo(model_name="stub", protocol_version=PROTOCOL_VERSION)
         return orchestrator_pb2.OrchestratorServiceGetModelInfoResponse(model=info)

@@ -95,3 +95,15 @@ def test_on_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves():
         chat.screen.expect("there is no answer yet")
         chat.screen.expect("> ")
         assert chat.type_until_it_ends("\x04") == 0
+
+
+@pytest.mark.parametrize("typed", ["\x04", "/stats\r\x04", "\x04\x03"])
+def test_ctrl_d_during_an_answer_ends_the_chat_after_it(typed):
+    with StubOrchestrator() as stub, Terminal("chat", "--address", stub.address) as chat:
+        chat.screen.expect("> ")
+        chat.type("hello\r")
+        chat.screen.expect("ab")
+        chat.type(typed)
+        chat.process.send_signal(signal.SIGINT)
+        chat.screen.expect("stopped after 2 tokens")
+        assert chat.process.wait(TIMEOUT_S) == 0

@@ -68,24 +68,46 @@ def test_version_is_that_of_the_package(capsys):
         (("generate", "hi", "there"), "there"),
         (("generate", ""), "the prompt is empty"),
         (("generate", "hi", "--address", ""), "address is ''"),
-        (("generate", "hi", "--max-tokens", "0"), "max_tokens is 0"),
-        (("generate", "hi", "--max-tokens", "-5"), "max_tokens is -5"),
+        (("generate", "hi", "--max-tokens", "0"), "--max-tokens is 0"),
+        (("generate", "hi", "--max-tokens", "-5"), "--max-tokens is -5"),
         (("generate", "hi", "--max-tokens", "many"), "--max-tokens"),
-        (("generate", "hi", "--temperature", "-1"), "temperature is -1.0"),
+        (("generate", "hi", "--temperature", "-1"), "--temperature is -1.0"),
         (("generate", "hi", "--temperature", "nan"), "temperature is nan"),
         (("generate", "hi", "--temperature", "hot"), "--temperature"),
-        (("generate", "hi", "--top-k", "-1"), "top_k is -1"),
-        (("generate", "hi", "--top-p", "0"), "top_p is 0.0"),
-        (("generate", "hi", "--top-p", "1.5"), "top_p is 1.5"),
-        (("generate", "hi", "--min-p", "1"), "min_p is 1.0"),
-        (("generate", "hi", "--seed", "-3"), "seed is -3"),
+        (("generate", "hi", "--top-k", "-1"), "--top-k is -1"),
+        (("generate", "hi", "--top-p", "0"), "--top-p is 0.0"),
+        (("generate", "hi", "--top-p", "1.5"), "--top-p is 1.5"),
+        (("generate", "hi", "--min-p", "1"), "--min-p is 1.0"),
+        (("generate", "hi", "--seed", "-3"), "--seed is -3"),
         (("generate", "hi", "--seed", "x"), "--seed"),
-        (("generate", "hi", "--mode", "guess"), "mode is 'guess'"),
-        (("generate", "hi", "--max-drafts", "-1"), "max_drafts is -1"),
-        (("generate", "hi", "--num-speculative-tokens", "-1"), "num_speculative_tokens is -1"),
-        (("generate", "hi", "--width", "0"), "width is 0"),
-        (("generate", "hi", "--timeout", "0"), "timeout_s is 0.0"),
-        (("ps", "--timeout", "-1"), "timeout_s is -1.0"),
+        (("generate", "hi", "--mode", "guess"), "--mode is 'guess'"),
+        (("generate", "hi", "--max-drafts", "-1"), "--max-drafts is -1"),
+        (
+            ("generate", "hi", "--num-speculative-tokens", "0"),
+            "--num-speculative-tokens is 0; give a whole number from 1 to 128 (--max-drafts 0 ",
+        ),
+        (
+            ("generate", "hi", "--num-speculative-tokens", "129"),
+            "--num-speculative-tokens is 129",
+        ),
+        (("generate", "hi", "--width", "0"), "--width is 0"),
+        (("generate", "hi", "--width", "33"), "--width is 33; give a whole number from 1 to 32"),
+        (("generate", "hi", "--max-tokens", "16777217"), "from 1 to 16777216"),
+        (("generate", "hi", "--timeout", "0"), "--timeout is 0.0"),
+        (("generate", "  \n "), "the prompt is empty"),
+        (("generate", "hi", "--address", "nowhere"), "--address is 'nowhere'; give host:port"),
+        (("ps", "--address", "localhost:99999"), "--address is 'localhost:99999'"),
+        (("chat", "--address", "https://localhost:7070"), "--address is 'https://"),
+        (("chat", "--temperature", "-1"), "--temperature is -1.0"),
+        (("chat", "--width", "33"), "--width is 33"),
+        (("demo", "--max-tokens", "0"), "--max-tokens is 0"),
+        (("demo", "--max-tokens", "-3"), "--max-tokens is -3"),
+        (("demo", "--temperature", "-1"), "--temperature is -1.0"),
+        (("demo", "--seed", "-1"), "--seed is -1"),
+        (("demo", "--draft-model", ""), "--draft-model"),
+        (("demo", "   "), "the prompt is empty"),
+        (("ps", "--timeout", "-1"), "--timeout is -1.0"),
+        (("serve", "all", "--draft-model", " "), "--draft-model"),
         (("chat", "--address", " "), "address is ' '"),
         (("serve", "frobnicate"), "frobnicate"),
         (("serve", "all", "--port", "65536"), "--port"),
@@ -104,6 +126,52 @@ def test_a_mistake_is_told_in_one_line_with_status_2(arguments, told_why, capsys
     assert told.err.startswith("outrider")
     assert told.err.count("\n") == 1
     assert told.out == ""
+
+
+@pytest.mark.parametrize("group", [(), ("serve",)])
+def test_the_list_of_commands_cuts_no_description(group, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert status_of(*group, "--help") == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert listed.strip()
+    assert "..." not in listed
+
+
+def without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line where a package cannot be imported."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from outrider.command import main; raise SystemExit(main())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments"),
+    [("typer", ("--help",)), ("platformdirs", ("serve", "all", "--draft-model", "none"))],
+)
+def test_a_package_that_is_not_installed_is_told_with_what_installs_it(package, arguments):
+    done = without(package, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"outrider: this command needs more packages ({package} is missing); "
+        "install them with: pip install 'outrider[all]'\n"
+    )
+
+
+def test_a_module_of_ours_that_is_missing_is_no_missing_package():
+    assert "ModuleNotFoundError" in without("orchestrator.cli.flags", "--help").stderr
+
+
+def test_grpc_is_silent_where_errors_are_told_unless_the_user_wants_to_hear_it(monkeypatch):
+    for chosen, expected in ((None, "NONE"), ("DEBUG", "DEBUG")):
+        monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+        if chosen:
+            monkeypatch.setenv("GRPC_VERBOSITY", chosen)
+        assert main(["generate", ""]) == 2
+        assert os.environ["GRPC_VERBOSITY"] == expected
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"], ["--version"]])

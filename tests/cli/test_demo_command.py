@@ -1,8 +1,16 @@
 """`outrider demo` with scripted models: it compares, tells the truth, and leaves nothing behind."""
 
 import signal
+from dataclasses import replace
 
+import pytest
 from running_commands import TIMEOUT_S, Running, Terminal, run, survivors
+from test_summary import result
+from typer import Exit
+
+from orchestrator.cli.demo import Demo, _compare
+from orchestrator.cli.stack_plan import StackPlan
+from outrider.client import Token
 
 TARGET = ("--model", "scripted:vocab=62,step_ms=10", "--ray", "local", "--seed", "5")
 GOOD = "scripted:vocab=62,drift=0.1"
@@ -31,7 +39,20 @@ def test_without_drafts_it_still_answers_and_says_so():
     shown = run(*demo("none"))
     assert shown.status == 0, shown.stderr
     assert "40 tokens took 40 target passes, 1.0 tokens a pass: no draft took part" in shown.stdout
+    assert "the difference is noise" in shown.stdout
+    assert "as fast" not in shown.stdout
     assert "the target answers at its own speed" in shown.stderr
+
+
+def test_a_divergence_is_told_with_what_can_be_its_cause(capsys):
+    drafted, alone = result(passes=1, seconds=1), result(passes=1, seconds=1)
+    tokens = tuple(Token(id_, "x") for id_ in (1, 2))
+    shown = Demo(StackPlan("m", ()), "hi", {"temperature": 0.7})
+    with pytest.raises(Exit):
+        _compare(shown, replace(drafted, tokens=tokens), replace(alone, tokens=tokens[:1]))
+    told = capsys.readouterr().err
+    assert "differs from token 2 on. On a CPU in float32 that must never be" in told
+    assert "docs/exactness.md" in told
 
 
 def test_ctrl_c_in_the_middle_of_the_answer_leaves_no_process():

@@ -8,10 +8,11 @@ import subprocess
 import pytest
 from running_commands import COMMAND, TIMEOUT_S, Running, run
 from stub_orchestrator import SEED, StubOrchestrator
+from typer import Exit
 
-from orchestrator.cli.console import told
+from orchestrator.cli.console import errors_told, told
 from outrider import Client
-from outrider.errors import InternalError, InvalidArgumentError
+from outrider.errors import InternalError, InvalidArgumentError, UnavailableError
 
 LONG = ("--max-tokens", "8000")
 
@@ -103,8 +104,6 @@ def test_a_reader_that_leaves_ends_the_answer_quietly(address):
     [
         (("--model", "other"), "model 'other' is not served here"),
         ((*LONG, "--timeout", "0.3"), "took longer than 0.3 s"),
-        (("--max-drafts", "1", "--width", "33"), "width is 33; give 1 to 32"),
-        (("--num-speculative-tokens", "500"), "num_speculative_tokens is 500; give 1 to 128"),
     ],
 )
 def test_what_the_server_refuses_ends_with_status_1_and_one_line(address, arguments, told_why):
@@ -136,6 +135,38 @@ def test_a_model_without_a_chat_template_is_told_with_the_way_out():
         refused = run("generate", "hello", "--address", stub.address)
     assert refused.status == 1
     assert refused.stderr.endswith("give a prompt. Here: --raw sends the text as it is\n")
+
+
+def test_a_connection_that_breaks_is_told_in_one_line_without_words_for_programs():
+    with (
+        StubOrchestrator() as stub,
+        Running(["generate", "hello", "--address", stub.address]) as answer,
+    ):
+        answer.stdout.wait_for("ab")
+        stub.break_off()
+        finished = answer.finished()
+    assert (finished.status, finished.stdout) == (1, "ab\n")
+    notice, problem = finished.stderr.splitlines()
+    assert notice == "outrider: mind the gap"
+    assert problem.endswith("; 2 tokens had arrived")
+
+
+@pytest.mark.parametrize(
+    ("address", "is_ours"),
+    [("localhost:7070", True), ("[::1]:7070", True), ("big:7070", False), ("10.1.2.3:70", False)],
+)
+def test_starting_everything_here_helps_with_addresses_of_this_machine_only(address, is_ours):
+    line = told(UnavailableError(f"nothing answers at {address}; is it running? (gRPC: no)"))
+    assert line.startswith(f"nothing answers at {address}; is it running?")
+    assert ("outrider serve all" in line) is is_ours
+
+
+def test_what_the_server_says_about_parameters_names_the_flags(capsys):
+    with pytest.raises(Exit), errors_told():
+        raise InvalidArgumentError("max_tokens is 9; max_drafts 0 turns drafting off")
+    assert capsys.readouterr().err == (
+        "outrider: --max-tokens is 9; --max-drafts 0 turns drafting off\n"
+    )
 
 
 def test_an_internal_error_is_told_with_its_request():

@@ -71,7 +71,12 @@ def test_a_dead_verifier_ends_the_command_with_its_name():
         stack.child("verify_service").kill()
         ended = stack.finished()
         assert ended.status == 1
-        assert "verify (scripted:vocab=64) ended: it was ended by SIGKILL" in ended.stderr
+        assert (
+            "verify (scripted:vocab=64) ended: it was ended by SIGKILL (is there enough memory?) "
+            "(log: "
+        ) in ended.stderr
+        assert "everything stops, because nothing works without it" in ended.stderr.lower()
+        assert '{"' not in ended.stderr
         assert survivors(processes, 5.0) == []
 
 

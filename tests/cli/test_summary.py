@@ -66,12 +66,37 @@ def test_a_draft_as_dear_as_the_target_is_named_as_the_reason():
     assert "the draft is the target's own model" in comparison(drafted, ALONE, draft_is_target=True)
 
 
+def with_drafts(whole: Result, *drafts: DraftStats) -> Result:
+    return replace(whole, stats=replace(whole.stats, drafts=drafts))
+
+
+@pytest.mark.parametrize("seconds", [3.0, 6.0, 9.0])
+def test_drafts_that_did_nothing_are_neither_praised_nor_blamed(seconds):
+    unhelped = result(passes=60, seconds=seconds)
+    assert comparison(unhelped, ALONE, draft_is_target=True).endswith(
+        f"no draft took part; the two runs took {seconds:.1f} s and 6.0 s, and the difference is "
+        "noise."
+    )
+    idle = with_drafts(unhelped, DraftStats("d", 0, 0, False))
+    assert comparison(idle, ALONE, draft_is_target=True).endswith(
+        f"the drafts had nothing to propose; it took {seconds:.1f} s with drafts and 6.0 s "
+        "without; the difference is noise, or what idle drafts cost."
+    )
+
+
+def test_a_lost_draft_is_told_with_how_far_it_came():
+    unhelped, helped = result(passes=60, seconds=6), result(passes=20, verified=50, seconds=2)
+    lost, other = DraftStats("d", 9, 0, True), DraftStats("e", 9, 0, False)
+    assert "the draft was lost after 9 tokens, 6.0 s" in answer_line(with_drafts(unhelped, lost))
+    assert "accepted (80%), draft d was lost after 9 tokens, 2.0 s" in answer_line(
+        with_drafts(helped, lost, other)
+    )
+
+
 @pytest.mark.parametrize(
     ("drafted", "told"),
     [(9, "no drafted token came in time to be verified"), (0, "the drafts had nothing to propose")],
 )
 def test_late_and_silent_drafts_are_not_called_rejected(drafted, told):
     unhelped = result(passes=60, verified=0, seconds=6)
-    drafts = (DraftStats("d", drafted, 0, False),)
-    unhelped = replace(unhelped, stats=replace(unhelped.stats, drafts=drafts))
-    assert told in answer_line(unhelped)
+    assert told in answer_line(with_drafts(unhelped, DraftStats("d", drafted, 0, False)))

@@ -68,6 +68,7 @@ async def test_a_typed_error_arrives_as_it_was_raised(orchestrator, kind, prefix
 
     for error in (caught.value, sync_error):
         assert type(error) is kind
+        assert error.__cause__ is None
         assert error.message.startswith("got 5, wanted 4; take one off")
         assert str(error) == error.message
         assert (error.request_id, error.retry_after_s) == ("req-1", 2.5)
@@ -81,6 +82,7 @@ async def test_a_typed_error_of_a_unary_call_arrives_as_it_was_raised(orchestrat
         with pytest.raises(kind) as caught:
             await client.get_cluster()
     sync_error = await asyncio.to_thread(error_of, Client(orchestrator.address), True)
+    assert caught.value.__suppress_context__ and sync_error.__suppress_context__
     assert [type(error) for error in (caught.value, sync_error)] == [kind] * 2
 
 
@@ -91,7 +93,7 @@ async def test_a_bug_arrives_as_an_id_without_its_text(orchestrator, raised):
         with pytest.raises(InternalError) as caught:
             await client.generate("hi").result()
     assert caught.value.metadata["error_id"] in caught.value.message
-    assert "secret" not in repr(caught.value.__cause__) + caught.value.message
+    assert "secret" not in caught.value.message
 
 
 async def test_an_error_has_the_request_id_as_soon_as_the_answer_has_started(orchestrator):

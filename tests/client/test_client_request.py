@@ -4,8 +4,10 @@ import grpc
 import pytest
 from scripted_orchestrator import WHOLE_ANSWER, ScriptedOrchestrator
 
+from orchestrator.requests import GenerationRequest
 from outrider import AsyncClient, Client, InvalidArgumentError
-from outrider.types import AcceptanceMode
+from outrider.client.arguments import MAX_SPECULATIVE_TOKENS, MAX_WIDTH
+from outrider.types import AcceptanceMode, SamplingParams, StopConditions
 from outrider.v1 import common_pb2, orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import add_OrchestratorServiceServicer_to_server
 
@@ -141,7 +143,11 @@ async def test_credentials_secure_the_channel():
         ({"ignore_eos": 1}, "ignore_eos is 1; give True or False"),
         ({"max_drafts": -1}, "max_drafts is -1"),
         ({"num_speculative_tokens": "4"}, "num_speculative_tokens is '4'"),
-        ({"width": 0}, "width is 0; give a whole number from 1"),
+        ({"max_tokens": 2**24 + 1}, "max_tokens is 16777217; give a whole number from 1 to 16777"),
+        ({"num_speculative_tokens": 0}, "from 1 to 128 .max_drafts 0 turns drafting off."),
+        ({"num_speculative_tokens": 129}, "num_speculative_tokens is 129"),
+        ({"width": 0}, "width is 0; give a whole number from 1 to 32"),
+        ({"width": 33}, "width is 33"),
         ({"model": None}, "model is a NoneType"),
         ({"timeout_s": 0}, "timeout_s is 0; give seconds above 0"),
         ({"timeout_s": -1.0}, "timeout_s is -1.0"),
@@ -161,6 +167,11 @@ def test_a_wrong_argument_is_refused_before_any_call(arguments, words):
     [
         ({"address": ""}, "address is ''; give host:port"),
         ({"address": 7070}, "address is 7070"),
+        ({"address": "nowhere"}, "address is 'nowhere'; give host:port, the port from 1 to 65535"),
+        ({"address": "localhost:99999"}, "address is 'localhost:99999'"),
+        ({"address": "localhost:0"}, "address is 'localhost:0'"),
+        ({"address": "https://localhost:7070"}, "address is 'https://localhost:7070'"),
+        ({"address": "::1:7070"}, "address is '::1:7070'"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": None}, "timeout_s is None"),
         ({"metadata": [("a", "b")]}, "metadata is a list"),
@@ -175,6 +186,20 @@ def test_a_wrong_argument_is_refused_before_any_call(arguments, words):
 def test_a_client_refuses_wrong_arguments_of_its_own(kind, arguments, words):
     with pytest.raises(InvalidArgumentError, match=words):
         kind(**arguments)
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "[::1]:65535", " a-b.example_c:7070 "])
+def test_addresses_have_a_host_and_a_port(address):
+    with Client(address) as client:
+        assert client.address == address.strip()
+
+
+def test_the_bounds_are_those_of_the_services():
+    sampling, stop = SamplingParams(), StopConditions(1)
+    for name, most in (("width", MAX_WIDTH), ("num_speculative_tokens", MAX_SPECULATIVE_TOKENS)):
+        GenerationRequest("r", "hi", sampling, stop, **{name: most})
+        with pytest.raises(InvalidArgumentError, match=f"{name} is {most + 1}"):
+            GenerationRequest("r", "hi", sampling, stop, **{name: most + 1})
 
 
 @pytest.mark.parametrize("messages", ["hi", [], None])
