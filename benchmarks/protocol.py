@@ -3,10 +3,11 @@
     python -m benchmarks.protocol [--quick] [--json FILE]
 
 A draft that always agrees runs beside the verifier, and a pass starts once `depth` nodes wait. The
-time from a verdict to the start of the next pass holds what is then still missing: the verdict's way
-to the orchestrator, the commit's to the draft, the draft's steps (one call of the scripted model and
-one proposal each), the chunks' way back. The draft may be up to twice `depth` ahead, so a part of
-the nodes has often arrived before the verdict. With rejection a pass waits for the first one only.
+time from a verdict to the start of the next pass holds what is then still missing: the verdict's
+way to the orchestrator, the commit's to the draft, the draft's steps (one call of the scripted
+model and one proposal each), the chunks' way back. The draft may be up to twice `depth` ahead, so
+a part of the nodes has often arrived before the verdict. With rejection a pass waits for the first
+one only.
 """
 
 import argparse
