@@ -131,8 +131,8 @@ class Engine:
         session.open_verify(self._peers.verify, has_drafts=bool(self._wanted(session)))
         arrival = await self._next(session)
         if arrival.error is not None:
-            await self._resume(session, arrival.error)
-        elif isinstance(arrival.message, Opened):
+            raise arrival.error
+        if isinstance(arrival.message, Opened):
             session.note_opened(arrival.message)
             self._attach_all(session)
         else:

@@ -23,6 +23,10 @@ from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.convert import finish_to, info_to, sampling_from, stop_from
 
+MAX_REQUEST_BYTES = 8 * 1024 * 1024
+MAX_MESSAGES = 8192
+MAX_TOKEN_IDS = 1024 * 1024
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -66,7 +70,14 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
 
 def request_from(message: orchestrator_pb2.GenerateRequest, request_id: str) -> GenerationRequest:
-    """Raises InvalidArgumentError for whatever can never work."""
+    """Raises InvalidArgumentError for whatever can never work, before it is looked at closely."""
+    for what, size, most in (
+        ("bytes", message.ByteSize(), MAX_REQUEST_BYTES),
+        ("messages", len(message.chat.messages), MAX_MESSAGES),
+        ("token ids", len(message.token_ids.ids), MAX_TOKEN_IDS),
+    ):
+        if size > most:
+            raise InvalidArgumentError(f"the request has {size} {what}; give at most {most}")
     if not message.HasField("stop") or not message.stop.max_tokens:
         raise InvalidArgumentError("max_tokens is 0 or unset; give at least 1")
     draft = message.draft

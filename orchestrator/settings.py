@@ -53,7 +53,10 @@ class OrchestratorSettings(ServerSettings):
         120.0, gt=0, le=86400, description="Silence of the verifier that ends a request"
     )
     max_resumes: int = Field(
-        3, ge=0, le=100, description="Times a request reopens a broken verify stream"
+        3,
+        ge=0,
+        le=100,
+        description="Times a request reopens a broken verify stream, a few seconds apart",
     )
 
     @field_validator("draft", mode="before")

@@ -28,13 +28,15 @@ RowKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class DrawnRow:
-    """A proposal row and the node ids of the tokens drawn from it so far, in the order drawn.
-
-    It remembers draws that the tree had no room for: what follows them was drawn without them.
-    """
+    """A proposal row and the node ids of the tokens drawn from it so far, in the order drawn, those
+    included that the tree had no room for: what follows was drawn without them."""
 
     row: ProposalRow
     drawn: dict[int, int] = field(default_factory=dict)
+
+
+MAX_DRAWS = 32  # at one node, of all drafts together: testing them is quadratic in their number
+REMEMBERED_TOKENS = 512  # whose ids are kept for late children; nobody is further behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,7 @@ class TokenTree:
 
     @property
     def pending(self) -> int:
-        """Live node ids below the tip. Counts ids, not contents: a count of distinct tokens would
-        make decisions depend on what was sampled."""
+        """Live node ids below the tip: a count of contents would depend on what was sampled."""
         return len(self._nodes)
 
     @property
@@ -139,11 +140,6 @@ class TokenTree:
         """The live node that a draft calls `node_id`."""
         return self._nodes.get(node_id)
 
-    def depth(self) -> int:
-        """Tokens on the longest path below the tip."""
-        deepest = max((n.position for n in self._nodes.values()), default=self.root.position)
-        return deepest - self.root.position
-
     def grow(self, chunk: Chunk) -> Growth:
         """Adds what is alive of `chunk`.
 
@@ -151,6 +147,9 @@ class TokenTree:
         that gives its token no probability, or one that its token was drawn from before.
         """
         rows = {row.parent_id: row for row in chunk.rows}
+        if len(self._committed_ids) > 4 * self.capacity:
+            oldest = len(self.committed) - REMEMBERED_TOKENS
+            self._committed_ids = {i: p for i, p in self._committed_ids.items() if p >= oldest}
         chunk_ids = {node.id for node in chunk.nodes}
         drawn: dict[tuple[RowKey, int], int] = {}
         for node in chunk.nodes:
@@ -264,6 +263,8 @@ class TokenTree:
         if isinstance(parent, int):
             if self.committed[parent] != node.token:
                 return "dropped"
+            if len(self._committed_ids) >= 8 * self.capacity:
+                return "refused"
             self._committed_ids[node.id] = parent + 1
             return "already_committed"
         draw = None
@@ -275,7 +276,8 @@ class TokenTree:
                 return "duplicate"
             draw = Draw(node.token, source.row, tuple(source.drawn))
             source.drawn[node.token] = node.id
-        if len(self._nodes) >= self.capacity:
+        is_full = len(self._nodes) >= self.capacity
+        if is_full or (draw is not None and len(parent.draws) >= MAX_DRAWS):
             return "refused"
         child = parent.children.get(node.token)
         if child is None:

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from outrider.errors import (
     AbortedError,
@@ -47,7 +48,7 @@ class Scheduler:
         """A new session; an open one of the same name is overtaken (a resumed stream)."""
         self._refuse(opening)
         self._overtake(opening.session_id)
-        self._admit(opening)
+        opening = self._admitted(opening)
         self._promised.append(opening)
         try:
             sequence = await self._thread.open(
@@ -170,9 +171,9 @@ class Scheduler:
                     f"the prompt has token id {token}; the model knows 0 to {info.vocab_size - 1}"
                 )
 
-    def _admit(self, opening: VerifyOpening) -> None:
+    def _admitted(self, opening: VerifyOpening) -> VerifyOpening:
         """Room for the whole answer is promised at the start, so that none is cut short for lack of
-        it.
+        it. Drafted rows only take what is left: they may cost speed, never the answer.
         """
         openings = [s.opening for s in self._sessions.values()] + self._promised
         if len(openings) >= self._settings.max_sessions:
@@ -181,19 +182,22 @@ class Scheduler:
                 "try again later, or raise --max-sessions",
                 retry_after_s=1.0,
             )
-        promised = sum(map(self._demand, openings))
-        demand = self._demand(opening)
-        if promised + demand > self._settings.kv_tokens:
+        promised = sum(self._answer(o) + o.policy.max_rows for o in openings)
+        demand = self._answer(opening)
+        left = self._settings.kv_tokens - promised - demand
+        if left < 0:
             raise CapacityError(
                 f"prompt and max_tokens need up to {demand} tokens of KV cache; {promised} of "
                 f"{self._settings.kv_tokens} are promised to {len(openings)} open sessions; "
                 "lower max_tokens, try again later, or raise --kv-tokens",
                 retry_after_s=1.0 if openings else None,
             )
+        rows = min(opening.policy.max_rows, self._settings.max_pass_tokens - 1, left)
+        return replace(opening, policy=replace(opening.policy, max_rows=rows))
 
-    def _demand(self, opening: VerifyOpening) -> int:
+    def _answer(self, opening: VerifyOpening) -> int:
         whole = len(opening.prompt_ids) + opening.stop.max_tokens
-        return min(whole, self.verifier.model.info.context_tokens) + opening.policy.max_rows
+        return min(whole, self.verifier.model.info.context_tokens)
 
     def _expire(self, now: float) -> None:
         idle_s = self._settings.idle_timeout_s

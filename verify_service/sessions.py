@@ -36,6 +36,7 @@ class Session:
     opened_at: float
     policy: ReadinessPolicy = field(init=False)
     noise: PhiloxNoise = field(init=False)
+    ends: frozenset[int] = field(init=False)
     verdicts: list[Verdict] = field(default_factory=list)
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
@@ -50,6 +51,8 @@ class Session:
         self.policy = self.opening.policy
         self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
         self.last_verdict_at = self.opened_at
+        stop = self.opening.stop
+        self.ends = stop.stop_token_ids | (frozenset() if stop.ignore_eos else self.eos_token_ids)
 
     @property
     def length(self) -> int:
@@ -159,11 +162,9 @@ class Session:
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
         """Ends an accepted run at the first stop token, or at the length limit."""
-        stop = self.opening.stop
-        ends = stop.stop_token_ids | (frozenset() if stop.ignore_eos else self.eos_token_ids)
         room = self._room()
         for count, token in enumerate(tokens[:room], start=1):
-            if token in ends:
+            if token in self.ends:
                 return tokens[:count], FinishReason.STOP
         if len(tokens) >= room:
             return tokens[:room], FinishReason.LENGTH

@@ -28,6 +28,7 @@ from outrider.version import __version__
 
 MAX_CHUNK_NODES = 4096
 MAX_ROW_TOKENS = 1024
+MAX_STOP_TOKENS = 1024
 
 _MODES = {
     common_pb2.ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.COUPLED,
@@ -76,7 +77,11 @@ def sampling_to(sampling: SamplingParams) -> common_pb2.SamplingParams:
 
 
 def stop_from(message: common_pb2.StopConditions) -> StopConditions:
-    """Raises InvalidArgumentError for max_tokens 0."""
+    """Raises InvalidArgumentError for max_tokens 0, and for more stop ids than anybody means."""
+    if len(message.stop_token_ids) > MAX_STOP_TOKENS:
+        raise InvalidArgumentError(
+            f"{len(message.stop_token_ids)} stop token ids; give at most {MAX_STOP_TOKENS}"
+        )
     return StopConditions(message.max_tokens, frozenset(message.stop_token_ids), message.ignore_eos)
 
 

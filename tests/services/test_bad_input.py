@@ -60,6 +60,33 @@ async def refused(local: Local, services: Everything, request: Any) -> OutriderE
 
 BAD_REQUESTS: list[tuple[str, Any, type[OutriderError], str]] = [
     ("empty-text", Request(text="", stop=Stop(max_tokens=4)), InvalidArgumentError, "empty"),
+    (
+        "9-MiB",
+        Request(text="x" * 9_500_000, stop=Stop(max_tokens=4)),
+        InvalidArgumentError,
+        "bytes",
+    ),
+    (
+        "a-million-empty-messages",
+        Request(
+            chat=common_pb2.Chat(messages=[common_pb2.ChatMessage()] * 1_000_000),
+            stop=Stop(max_tokens=4),
+        ),
+        InvalidArgumentError,
+        "1000000 messages; give at most 8192",
+    ),
+    (
+        "two-million-ids",
+        Request(token_ids=common_pb2.TokenIds(ids=[1] * 2_000_000), stop=Stop(max_tokens=4)),
+        InvalidArgumentError,
+        "2000000 token ids",
+    ),
+    (
+        "thousands-of-stop-ids",
+        Request(text="hi", stop=Stop(max_tokens=4, stop_token_ids=range(5000))),
+        InvalidArgumentError,
+        "5000 stop token ids",
+    ),
     ("no-prompt", Request(stop=Stop(max_tokens=4)), InvalidArgumentError, "empty"),
     (
         "empty-chat",

@@ -75,13 +75,6 @@ def test_pending_counts_the_live_ids_of_the_model(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEQUENCES)
-def test_depth_is_that_of_the_longest_path_of_the_model(seed: int) -> None:
-    for tree, model, *_ in history(seed):
-        depths = [len(path) - len(model.committed) for path in model.live.values()]
-        assert tree.depth() == max(depths, default=0)
-
-
-@pytest.mark.parametrize("seed", SEQUENCES)
 def test_positions_count_emitted_tokens(seed: int) -> None:
     for tree, *_ in history(seed):
         assert all(n.position == len(path_of(tree, n)) for n in tree.root.descendants())
@@ -249,3 +242,21 @@ def test_what_hangs_off_a_committed_token_is_never_an_error():
     late = Node((1 << 24) + 1, 1 << 24, 7, 0.5, NodeKind.SAMPLED)
     other_row = ProposalRow(1 << 24, (8,), (1.0,))
     assert tree.grow(Chunk((late,), (other_row,))).dropped == 1
+
+
+def test_draws_at_one_node_are_bounded():
+    ids = tuple(range(40))
+    row = ProposalRow(0, ids, (1 / 40,) * 40)
+    growth = TokenTree().grow(Chunk(tuple(sampled(DRAFT + i, 0, i) for i in ids), (row,)))
+    assert (growth.added, growth.refused) == (32, 8)
+
+
+def test_ids_of_committed_tokens_are_not_kept_for_ever():
+    tree = TokenTree(capacity=4)
+    for position in range(600):
+        tree.commit([5])
+        tree.grow(Chunk((listed(DRAFT + position, position, 5),)))
+    assert len(tree._committed_ids) <= 513
+    flood = Chunk(tuple(listed(OTHER_DRAFT + i, 599, 5) for i in range(1000)))
+    assert tree.grow(flood).refused > 0
+    assert len(tree._committed_ids) <= 513 + 8 * 4

@@ -154,7 +154,7 @@ async def test_room_for_the_whole_answer_is_promised_or_refused(start: Start) ->
         await scheduler.open(opening(name, prompt=(1,) * 12, policy=A_MINUTE, max_tokens=10))
         for name in ("a", "b")
     ]
-    with pytest.raises(CapacityError, match=r"up to 30 tokens.*60 of 64.*--kv-tokens") as failure:
+    with pytest.raises(CapacityError, match=r"up to 22 tokens.*60 of 64.*--kv-tokens") as failure:
         await scheduler.open(opening("c", prompt=(1,) * 12, policy=A_MINUTE, max_tokens=10))
     assert failure.value.retry_after_s == 1.0
     await scheduler.close(waiting[0])
@@ -162,10 +162,19 @@ async def test_room_for_the_whole_answer_is_promised_or_refused(start: Start) ->
     assert model.opened == 3
 
 
+async def test_drafted_rows_only_take_the_room_that_is_left(start: Start) -> None:
+    scheduler, _ = start(kv=64, max_pass_tokens=9)
+    wide = ReadinessPolicy(max_rows=4096)
+    first = await scheduler.open(opening("a", prompt=(1,) * 12, policy=wide, max_tokens=10))
+    second = await scheduler.open(opening("b", prompt=(1,) * 12, policy=wide, max_tokens=18))
+    assert first.policy.max_rows == 8, "more fit in no pass"
+    assert second.policy.max_rows == 64 - (12 + 10 + 8) - (12 + 18)
+
+
 async def test_what_can_never_fit_is_not_told_to_come_back(start: Start) -> None:
     scheduler, _ = start(kv=64)
     with pytest.raises(CapacityError) as failure:
-        await scheduler.open(opening(max_tokens=63))
+        await scheduler.open(opening(max_tokens=64))
     assert failure.value.retry_after_s is None
 
 
