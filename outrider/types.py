@@ -3,11 +3,8 @@
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
 
 from outrider.errors import InvalidArgumentError
-
-TokenId = NewType("TokenId", int)
 
 PROTOCOL_VERSION = 1
 """Peers with another version are refused."""

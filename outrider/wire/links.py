@@ -1,7 +1,7 @@
 """A bidirectional stream to a service as two queues: sending never blocks, arrivals share one
 inbox.
 
-Knows gRPC streams; what they carry is up to `encode`d requests and a `decode` function.
+Knows gRPC streams; what they carry is up to the subclass that sends and to `decode`.
 """
 
 import asyncio
