@@ -21,7 +21,8 @@ from orchestrator.requests import (
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
-from outrider.wire.convert import finish_to, info_to, sampling_from, stop_from
+from outrider.wire.convert import finish_to, info_to
+from outrider.wire.convert_sampling import sampling_from, stop_from
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_MESSAGES = 8192

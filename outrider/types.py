@@ -1,12 +1,13 @@
 """The frozen dataclasses that travel between the rooms. They know no torch and no gRPC."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from outrider.errors import InvalidArgumentError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Peers with another version are refused."""
 
 DRAFT_INDEX_SHIFT = 24
@@ -15,12 +16,19 @@ DRAFT_INDEX_SHIFT = 24
 
 MAX_DRAFT_INDEX = 255
 
+MAX_LOGPROBS = 20
+"""Most alternatives that are reported at a position."""
+
+MAX_TOKEN_RULES = 4096
+"""Most tokens that a request names in a bias, an allowed or a banned set."""
+
 
 class AcceptanceMode(str, Enum):
     """How a proposal is accepted; every mode keeps the target's law (docs/exactness.md)."""
 
     COUPLED = "coupled"
     REJECTION = "rejection"
+    BLOCK = "block"
     MATCH = "match"
 
 
@@ -39,9 +47,27 @@ class FinishReason(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the text must match; exactly one of the three is set. `json_schema` is JSON text."""
+
+    json_schema: str = ""
+    regex: str = ""
+    choice: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        forms = sum(bool(form) for form in (self.json_schema, self.regex, self.choice))
+        _require(
+            forms == 1, f"the grammar has {forms} forms; give a JSON schema, a regex or a choice"
+        )
+        _require(all(self.choice), "a choice is empty; give texts of at least one character")
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Sampling parameters of one request. `temperature` 0 means greedy; `seed` None means not drawn
-    yet.
+    """Sampling parameters of one request, applied in the order that `sampling.processing` states.
+
+    `temperature` 0 means greedy; `seed` None means not drawn yet; `allowed_token_ids` None means
+    all. `logit_bias` are (token id, bias) pairs in the order of the ids.
     """
 
     temperature: float = 1.0
@@ -50,6 +76,13 @@ class SamplingParams:
     min_p: float = 0.0
     seed: int | None = None
     mode: AcceptanceMode = AcceptanceMode.COUPLED
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: frozenset[int] | None = None
+    banned_token_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -63,11 +96,48 @@ class SamplingParams:
             self.seed is None or 0 <= self.seed < 2**64,
             f"seed is {self.seed}; give a whole number from 0 to 2^64 - 1",
         )
+        _require(
+            0 < self.repetition_penalty <= 10,
+            f"repetition_penalty is {self.repetition_penalty}; give a number above 0 and up to 10",
+        )
+        for name in ("frequency_penalty", "presence_penalty"):
+            value = getattr(self, name)
+            _require(-2 <= value <= 2, f"{name} is {value}; give a number from -2 to 2")
+        self._check_tokens()
 
     @property
     def is_greedy(self) -> bool:
         """Whether the target's most likely token is taken at every position."""
         return self.temperature == 0
+
+    @property
+    def draws_proposals(self) -> bool:
+        """Whether drafts propose SAMPLED tokens, whose rows the verifier needs."""
+        is_drawn = self.mode in (AcceptanceMode.REJECTION, AcceptanceMode.BLOCK)
+        return is_drawn and not self.is_greedy
+
+    def _check_tokens(self) -> None:
+        ids = [token for token, _ in self.logit_bias]
+        _require(len(set(ids)) == len(ids), "logit_bias names a token twice; give each token once")
+        for token, bias in self.logit_bias:
+            _require(
+                -100 <= bias <= 100,
+                f"logit_bias of token {token} is {bias}; give a number from -100 to 100",
+            )
+        for name, size in (
+            ("logit_bias", len(ids)),
+            ("allowed_token_ids", len(self.allowed_token_ids or ())),
+            ("banned_token_ids", len(self.banned_token_ids)),
+        ):
+            _require(
+                size <= MAX_TOKEN_RULES,
+                f"{name} has {size} tokens; give at most {MAX_TOKEN_RULES}",
+            )
+        if self.allowed_token_ids is not None:
+            _require(
+                bool(self.allowed_token_ids - self.banned_token_ids),
+                "no allowed token is left; name at least one that is not banned",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +147,18 @@ class StopConditions:
     max_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    min_tokens: int = 0
 
     def __post_init__(self) -> None:
         _require(self.max_tokens >= 1, f"max_tokens is {self.max_tokens}; give at least 1")
+        _require(
+            0 <= self.min_tokens <= self.max_tokens,
+            f"min_tokens is {self.min_tokens}; give 0 to max_tokens, which is {self.max_tokens}",
+        )
+
+    def ends(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
+        """The tokens that end the text of a model with these end-of-sequence ids."""
+        return self.stop_token_ids | (frozenset() if self.ignore_eos else frozenset(eos_token_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +240,22 @@ class StepTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Of the target's logits at one position as they are, before the request's sampling parameters:
+    the emitted token's natural log-probability, and the most likely (token, log-probability) pairs.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one pass: the accepted path, then the target's own token (node id 0)."""
+    """The outcome of one pass: the accepted path, then the target's own token (node id 0).
+
+    `logprobs` has an entry for each token where they were asked for. `fresh` says that the last
+    token was drawn after a look at what was drafted below it: all of that is spent.
+    """
 
     round_index: int
     base: int
@@ -171,6 +264,8 @@ class Verdict:
     drafted: int
     finish_reason: FinishReason | None = None
     timing: StepTiming = field(default_factory=StepTiming)
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +273,8 @@ class ModelInfo:
     """Facts about a model, compared before a session is opened.
 
     An empty `tokenizer_hash` means that the model works on the ids of any tokenizer; `vocab_size` 0
-    means any.
+    means any. `known_vocabularies` are the tokenizer hashes of targets that a draft was sent the
+    vocabulary of, each with how many tokens both have.
     """
 
     model_name: str
@@ -187,6 +283,8 @@ class ModelInfo:
     vocab_size: int
     context_tokens: int
     eos_token_ids: tuple[int, ...] = ()
+    takes_vocabulary: bool = False
+    known_vocabularies: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +299,8 @@ class DraftOpening:
     plan: DraftPlan
     tokenizer_hash: str
     vocab_size: int
+    end_token_ids: frozenset[int] = frozenset()
+    min_tokens: int = 0
 
     def __post_init__(self) -> None:
         _require_prompt(self.session_id, self.prompt_ids)
@@ -215,11 +315,12 @@ class DraftOpening:
 
 @dataclass(frozen=True, slots=True)
 class DraftCommit:
-    """Tokens emitted since, and the plan from now on (None: unchanged)."""
+    """Tokens emitted since, and the plan from now on (None: unchanged). `fresh`: see Verdict."""
 
     base: int
     tokens: tuple[int, ...]
     plan: DraftPlan | None = None
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +333,14 @@ class VerifyOpening:
     sampling: SamplingParams
     stop: StopConditions
     policy: ReadinessPolicy
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _require_prompt(self.session_id, self.prompt_ids)
+        _require(
+            self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+            f"logprobs is {self.logprobs}; give 0 to {MAX_LOGPROBS}",
+        )
         _require(
             self.sampling.seed is not None, "the seed is unset; the orchestrator has to draw one"
         )

@@ -24,37 +24,45 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18outrider/v1/common.proto\x12\x0boutrider.v1\"\xdb\x01\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12)\n\x04mode\x18\x06 \x01(\x0e\x32\x1b.outrider.v1.AcceptanceModeB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seed\"P\n\x0eStopConditions\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x02 \x03(\r\x12\x12\n\nignore_eos\x18\x03 \x01(\x08\"d\n\x04Node\x12\n\n\x02id\x18\x01 \x01(\r\x12\x11\n\tparent_id\x18\x02 \x01(\r\x12\r\n\x05token\x18\x03 \x01(\r\x12\t\n\x01q\x18\x04 \x01(\x02\x12#\n\x04kind\x18\x05 \x01(\x0e\x32\x15.outrider.v1.NodeKind\"<\n\x0bProposalRow\x12\x11\n\tparent_id\x18\x01 \x01(\r\x12\x0b\n\x03ids\x18\x02 \x03(\r\x12\r\n\x05probs\x18\x03 \x03(\x02\"g\n\nDraftChunk\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.outrider.v1.Node\x12&\n\x04rows\x18\x02 \x03(\x0b\x32\x18.outrider.v1.ProposalRow\x12\x0f\n\x07step_us\x18\x03 \x01(\r\"j\n\nStepTiming\x12\x0f\n\x07wait_us\x18\x01 \x01(\x04\x12\x12\n\nforward_us\x18\x02 \x01(\x04\x12\x11\n\taccept_us\x18\x03 \x01(\x04\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x16\n\x0e\x62\x61tch_sessions\x18\x05 \x01(\r\"\xcc\x01\n\tModelInfo\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x16\n\x0etokenizer_hash\x18\x04 \x01(\t\x12\x12\n\nvocab_size\x18\x05 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x06 \x01(\r\x12\x15\n\reos_token_ids\x18\x07 \x03(\r\x12\x14\n\x0cmax_sessions\x18\x08 \x01(\r\x12\x0f\n\x07version\x18\t \x01(\t\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"2\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.outrider.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r*\x88\x01\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02\x12\x19\n\x15\x41\x43\x43\x45PTANCE_MODE_MATCH\x10\x03*R\n\x08NodeKind\x12\x19\n\x15NODE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11NODE_KIND_SAMPLED\x10\x01\x12\x14\n\x10NODE_KIND_LISTED\x10\x02*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18outrider/v1/common.proto\x12\x0boutrider.v1\"g\n\x07Grammar\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12,\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x1a.outrider.v1.GrammarChoiceH\x00\x42\x06\n\x04kind\" \n\rGrammarChoice\x12\x0f\n\x07\x63hoices\x18\x01 \x03(\t\"\xe7\x03\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12)\n\x04mode\x18\x06 \x01(\x0e\x32\x1b.outrider.v1.AcceptanceMode\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x01H\x05\x88\x01\x01\x12\x19\n\x11\x66requency_penalty\x18\x08 \x01(\x01\x12\x18\n\x10presence_penalty\x18\t \x01(\x01\x12*\n\nlogit_bias\x18\n \x03(\x0b\x32\x16.outrider.v1.LogitBias\x12\x30\n\x11\x61llowed_token_ids\x18\x0b \x01(\x0b\x32\x15.outrider.v1.TokenIds\x12\x18\n\x10\x62\x61nned_token_ids\x18\x0c \x03(\r\x12%\n\x07grammar\x18\r \x01(\x0b\x32\x14.outrider.v1.GrammarB\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\x15\n\x13_repetition_penalty\"%\n\tLogitBias\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x01\"d\n\x0eStopConditions\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x02 \x03(\r\x12\x12\n\nignore_eos\x18\x03 \x01(\x08\x12\x12\n\nmin_tokens\x18\x04 \x01(\r\"d\n\x04Node\x12\n\n\x02id\x18\x01 \x01(\r\x12\x11\n\tparent_id\x18\x02 \x01(\r\x12\r\n\x05token\x18\x03 \x01(\r\x12\t\n\x01q\x18\x04 \x01(\x02\x12#\n\x04kind\x18\x05 \x01(\x0e\x32\x15.outrider.v1.NodeKind\"<\n\x0bProposalRow\x12\x11\n\tparent_id\x18\x01 \x01(\r\x12\x0b\n\x03ids\x18\x02 \x03(\r\x12\r\n\x05probs\x18\x03 \x03(\x02\"g\n\nDraftChunk\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.outrider.v1.Node\x12&\n\x04rows\x18\x02 \x03(\x0b\x32\x18.outrider.v1.ProposalRow\x12\x0f\n\x07step_us\x18\x03 \x01(\r\"j\n\nStepTiming\x12\x0f\n\x07wait_us\x18\x01 \x01(\x04\x12\x12\n\nforward_us\x18\x02 \x01(\x04\x12\x11\n\taccept_us\x18\x03 \x01(\x04\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x16\n\x0e\x62\x61tch_sessions\x18\x05 \x01(\r\"\xa0\x02\n\tModelInfo\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\x16\n\x0etokenizer_hash\x18\x04 \x01(\t\x12\x12\n\nvocab_size\x18\x05 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x06 \x01(\r\x12\x15\n\reos_token_ids\x18\x07 \x03(\r\x12\x14\n\x0cmax_sessions\x18\x08 \x01(\r\x12\x0f\n\x07version\x18\t \x01(\t\x12\x18\n\x10takes_vocabulary\x18\n \x01(\x08\x12\x38\n\x12known_vocabularies\x18\x0b \x03(\x0b\x32\x1c.outrider.v1.KnownVocabulary\"@\n\x0fKnownVocabulary\x12\x16\n\x0etokenizer_hash\x18\x01 \x01(\t\x12\x15\n\rshared_tokens\x18\x02 \x01(\r\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"2\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.outrider.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r*\xa3\x01\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02\x12\x19\n\x15\x41\x43\x43\x45PTANCE_MODE_MATCH\x10\x03\x12\x19\n\x15\x41\x43\x43\x45PTANCE_MODE_BLOCK\x10\x04*R\n\x08NodeKind\x12\x19\n\x15NODE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11NODE_KIND_SAMPLED\x10\x01\x12\x14\n\x10NODE_KIND_LISTED\x10\x02*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACCEPTANCEMODE']._serialized_start=1053
-  _globals['_ACCEPTANCEMODE']._serialized_end=1189
-  _globals['_NODEKIND']._serialized_start=1191
-  _globals['_NODEKIND']._serialized_end=1273
-  _globals['_FINISHREASON']._serialized_start=1275
-  _globals['_FINISHREASON']._serialized_end=1370
-  _globals['_SAMPLINGPARAMS']._serialized_start=42
-  _globals['_SAMPLINGPARAMS']._serialized_end=261
-  _globals['_STOPCONDITIONS']._serialized_start=263
-  _globals['_STOPCONDITIONS']._serialized_end=343
-  _globals['_NODE']._serialized_start=345
-  _globals['_NODE']._serialized_end=445
-  _globals['_PROPOSALROW']._serialized_start=447
-  _globals['_PROPOSALROW']._serialized_end=507
-  _globals['_DRAFTCHUNK']._serialized_start=509
-  _globals['_DRAFTCHUNK']._serialized_end=612
-  _globals['_STEPTIMING']._serialized_start=614
-  _globals['_STEPTIMING']._serialized_end=720
-  _globals['_MODELINFO']._serialized_start=723
-  _globals['_MODELINFO']._serialized_end=927
-  _globals['_CHATMESSAGE']._serialized_start=929
-  _globals['_CHATMESSAGE']._serialized_end=973
-  _globals['_CHAT']._serialized_start=975
-  _globals['_CHAT']._serialized_end=1025
-  _globals['_TOKENIDS']._serialized_start=1027
-  _globals['_TOKENIDS']._serialized_end=1050
+  _globals['_ACCEPTANCEMODE']._serialized_start=1669
+  _globals['_ACCEPTANCEMODE']._serialized_end=1832
+  _globals['_NODEKIND']._serialized_start=1834
+  _globals['_NODEKIND']._serialized_end=1916
+  _globals['_FINISHREASON']._serialized_start=1918
+  _globals['_FINISHREASON']._serialized_end=2013
+  _globals['_GRAMMAR']._serialized_start=41
+  _globals['_GRAMMAR']._serialized_end=144
+  _globals['_GRAMMARCHOICE']._serialized_start=146
+  _globals['_GRAMMARCHOICE']._serialized_end=178
+  _globals['_SAMPLINGPARAMS']._serialized_start=181
+  _globals['_SAMPLINGPARAMS']._serialized_end=668
+  _globals['_LOGITBIAS']._serialized_start=670
+  _globals['_LOGITBIAS']._serialized_end=707
+  _globals['_STOPCONDITIONS']._serialized_start=709
+  _globals['_STOPCONDITIONS']._serialized_end=809
+  _globals['_NODE']._serialized_start=811
+  _globals['_NODE']._serialized_end=911
+  _globals['_PROPOSALROW']._serialized_start=913
+  _globals['_PROPOSALROW']._serialized_end=973
+  _globals['_DRAFTCHUNK']._serialized_start=975
+  _globals['_DRAFTCHUNK']._serialized_end=1078
+  _globals['_STEPTIMING']._serialized_start=1080
+  _globals['_STEPTIMING']._serialized_end=1186
+  _globals['_MODELINFO']._serialized_start=1189
+  _globals['_MODELINFO']._serialized_end=1477
+  _globals['_KNOWNVOCABULARY']._serialized_start=1479
+  _globals['_KNOWNVOCABULARY']._serialized_end=1543
+  _globals['_CHATMESSAGE']._serialized_start=1545
+  _globals['_CHATMESSAGE']._serialized_end=1589
+  _globals['_CHAT']._serialized_start=1591
+  _globals['_CHAT']._serialized_end=1641
+  _globals['_TOKENIDS']._serialized_start=1643
+  _globals['_TOKENIDS']._serialized_end=1666
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ class _AcceptanceMode:
 class _AcceptanceModeEnumTypeWrapper(enum_type_wrapper._EnumTypeWrapper[_AcceptanceMode.ValueType], builtins.type):
     DESCRIPTOR: descriptor.EnumDescriptor
     ACCEPTANCE_MODE_UNSPECIFIED: _AcceptanceMode.ValueType  # 0
-    """Unset: the server's default, which is ACCEPTANCE_MODE_COUPLED."""
+    """Unset: the deployment's default, which is ACCEPTANCE_MODE_COUPLED unless it was set otherwise."""
     ACCEPTANCE_MODE_COUPLED: _AcceptanceMode.ValueType  # 1
     """Both sides take the token with the smallest e(x)/prob(x), e being a shared counter-based exponential
     (Daliri, Musco and Suresh, arXiv 2408.07978). The text depends on the seed, the prompt and the target alone.
@@ -35,12 +35,14 @@ class _AcceptanceModeEnumTypeWrapper(enum_type_wrapper._EnumTypeWrapper[_Accepta
     """Accept x with min(1, p(x)/q(x)), else draw from the residual (Leviathan et al. 2023, section 2.3)."""
     ACCEPTANCE_MODE_MATCH: _AcceptanceMode.ValueType  # 3
     """The target draws its own token and keeps following the tree while that token was drafted."""
+    ACCEPTANCE_MODE_BLOCK: _AcceptanceMode.ValueType  # 4
+    """Accept a sampled chain jointly (Sun et al., arXiv 2403.10444), never fewer tokens than per token."""
 
 class AcceptanceMode(_AcceptanceMode, metaclass=_AcceptanceModeEnumTypeWrapper):
     """How a proposal is accepted. Every mode leaves the target's distribution unchanged."""
 
 ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.ValueType  # 0
-"""Unset: the server's default, which is ACCEPTANCE_MODE_COUPLED."""
+"""Unset: the deployment's default, which is ACCEPTANCE_MODE_COUPLED unless it was set otherwise."""
 ACCEPTANCE_MODE_COUPLED: AcceptanceMode.ValueType  # 1
 """Both sides take the token with the smallest e(x)/prob(x), e being a shared counter-based exponential
 (Daliri, Musco and Suresh, arXiv 2408.07978). The text depends on the seed, the prompt and the target alone.
@@ -49,6 +51,8 @@ ACCEPTANCE_MODE_REJECTION: AcceptanceMode.ValueType  # 2
 """Accept x with min(1, p(x)/q(x)), else draw from the residual (Leviathan et al. 2023, section 2.3)."""
 ACCEPTANCE_MODE_MATCH: AcceptanceMode.ValueType  # 3
 """The target draws its own token and keeps following the tree while that token was drafted."""
+ACCEPTANCE_MODE_BLOCK: AcceptanceMode.ValueType  # 4
+"""Accept a sampled chain jointly (Sun et al., arXiv 2403.10444), never fewer tokens than per token."""
 
 class _NodeKind:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -82,7 +86,7 @@ class _FinishReasonEnumTypeWrapper(enum_type_wrapper._EnumTypeWrapper[_FinishRea
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
     """Unset: it goes on."""
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
-    """A stop token or an end-of-sequence token was emitted."""
+    """A stop token, an end-of-sequence token or a stop string ended the text, or its grammar has no continuation."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """max_tokens or the context length was reached."""
 
@@ -92,13 +96,70 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 """Unset: it goes on."""
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
-"""A stop token or an end-of-sequence token was emitted."""
+"""A stop token, an end-of-sequence token or a stop string ended the text, or its grammar has no continuation."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """max_tokens or the context length was reached."""
 
 @typing.final
+class Grammar(message.Message):
+    """What the text must match, held on both sides at every node."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    JSON_SCHEMA_FIELD_NUMBER: builtins.int
+    REGEX_FIELD_NUMBER: builtins.int
+    CHOICE_FIELD_NUMBER: builtins.int
+    json_schema: builtins.str
+    """A JSON schema, as JSON text."""
+    regex: builtins.str
+    """A regular expression that the whole text matches."""
+    @builtins.property
+    def choice(self) -> GrammarChoice:
+        """The text is one of these."""
+
+    def __init__(
+        self,
+        *,
+        json_schema: builtins.str = ...,
+        regex: builtins.str = ...,
+        choice: GrammarChoice | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = typing.Literal["choice", b"choice", "json_schema", b"json_schema", "kind", b"kind", "regex", b"regex"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["choice", b"choice", "json_schema", b"json_schema", "kind", b"kind", "regex", b"regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = typing.Literal["json_schema", "regex", "choice"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+@typing.final
+class GrammarChoice(message.Message):
+    """Texts of which one is to be generated."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    CHOICES_FIELD_NUMBER: builtins.int
+    @builtins.property
+    def choices(self) -> containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The texts, at least one, none of them empty."""
+
+    def __init__(
+        self,
+        *,
+        choices: abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["choices", b"choices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
 class SamplingParams(message.Message):
-    """Sampling parameters of one request; both sides apply them in the order of the field comments."""
+    """Sampling parameters of one request. Both sides apply them in one order at every node: repetition penalty,
+    frequency and presence penalties, logit bias, allowed and banned tokens, min_tokens and grammar, then temperature,
+    top_k, top_p, min_p.
+    """
 
     DESCRIPTOR: descriptor.Descriptor
 
@@ -108,6 +169,13 @@ class SamplingParams(message.Message):
     MIN_P_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     MODE_FIELD_NUMBER: builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: builtins.int
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: builtins.int
+    BANNED_TOKEN_IDS_FIELD_NUMBER: builtins.int
+    GRAMMAR_FIELD_NUMBER: builtins.int
     temperature: builtins.float
     """Divides the logits; 0 means greedy decoding. Unset: 1."""
     top_k: builtins.int
@@ -119,7 +187,29 @@ class SamplingParams(message.Message):
     seed: builtins.int
     """Seeds every random number of the request. Unset: the orchestrator draws one and reports it."""
     mode: AcceptanceMode.ValueType
-    """Acceptance mode. Unset: coupled."""
+    """Acceptance mode. Unset: the deployment's default."""
+    repetition_penalty: builtins.float
+    """Divides positive and multiplies negative logits of tokens that the prompt or the answer has. Unset: 1 (off)."""
+    frequency_penalty: builtins.float
+    """Taken off the logit of a token for each time that the answer has it."""
+    presence_penalty: builtins.float
+    """Taken off the logit of a token that the answer has."""
+    @builtins.property
+    def logit_bias(self) -> containers.RepeatedCompositeFieldContainer[LogitBias]:
+        """Added to the logits of single tokens."""
+
+    @builtins.property
+    def allowed_token_ids(self) -> TokenIds:
+        """The only tokens that may be emitted. Unset: all."""
+
+    @builtins.property
+    def banned_token_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Tokens that are never emitted."""
+
+    @builtins.property
+    def grammar(self) -> Grammar:
+        """What the text must match. Unset: anything."""
+
     def __init__(
         self,
         *,
@@ -129,13 +219,22 @@ class SamplingParams(message.Message):
         min_p: builtins.float | None = ...,
         seed: builtins.int | None = ...,
         mode: AcceptanceMode.ValueType = ...,
+        repetition_penalty: builtins.float | None = ...,
+        frequency_penalty: builtins.float = ...,
+        presence_penalty: builtins.float = ...,
+        logit_bias: abc.Iterable[LogitBias] | None = ...,
+        allowed_token_ids: TokenIds | None = ...,
+        banned_token_ids: abc.Iterable[builtins.int] | None = ...,
+        grammar: Grammar | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["_min_p", b"_min_p", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "min_p", b"min_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["_min_p", b"_min_p", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "allowed_token_ids", b"allowed_token_ids", "grammar", b"grammar", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["_min_p", b"_min_p", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "min_p", b"min_p", "mode", b"mode", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["_min_p", b"_min_p", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "allowed_token_ids", b"allowed_token_ids", "banned_token_ids", b"banned_token_ids", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logit_bias", b"logit_bias", "min_p", b"min_p", "mode", b"mode", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_p: _TypeAlias = typing.Literal["min_p"]  # noqa: Y015
     _WhichOneofArgType__min_p: _TypeAlias = typing.Literal["_min_p", b"_min_p"]  # noqa: Y015
+    _WhichOneofReturnType__repetition_penalty: _TypeAlias = typing.Literal["repetition_penalty"]  # noqa: Y015
+    _WhichOneofArgType__repetition_penalty: _TypeAlias = typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = typing.Literal["temperature"]  # noqa: Y015
@@ -147,6 +246,8 @@ class SamplingParams(message.Message):
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_p) -> _WhichOneofReturnType__min_p | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
@@ -154,6 +255,30 @@ class SamplingParams(message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
+
+@typing.final
+class LogitBias(message.Message):
+    """A number added to the logit of a token."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    BIAS_FIELD_NUMBER: builtins.int
+    id: builtins.int
+    """Token id."""
+    bias: builtins.float
+    """From -100 to 100."""
+    def __init__(
+        self,
+        *,
+        id: builtins.int = ...,
+        bias: builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["bias", b"bias", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 @typing.final
 class StopConditions(message.Message):
@@ -164,10 +289,13 @@ class StopConditions(message.Message):
     MAX_TOKENS_FIELD_NUMBER: builtins.int
     STOP_TOKEN_IDS_FIELD_NUMBER: builtins.int
     IGNORE_EOS_FIELD_NUMBER: builtins.int
+    MIN_TOKENS_FIELD_NUMBER: builtins.int
     max_tokens: builtins.int
     """Largest number of emitted tokens, at least 1."""
     ignore_eos: builtins.bool
     """Go on past the model's end-of-sequence ids."""
+    min_tokens: builtins.int
+    """No token that ends the text is emitted before this many others."""
     @builtins.property
     def stop_token_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """Token ids that end the text, besides the model's own end-of-sequence ids."""
@@ -178,10 +306,11 @@ class StopConditions(message.Message):
         max_tokens: builtins.int = ...,
         stop_token_ids: abc.Iterable[builtins.int] | None = ...,
         ignore_eos: builtins.bool = ...,
+        min_tokens: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["ignore_eos", b"ignore_eos", "max_tokens", b"max_tokens", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["ignore_eos", b"ignore_eos", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -338,6 +467,8 @@ class ModelInfo(message.Message):
     EOS_TOKEN_IDS_FIELD_NUMBER: builtins.int
     MAX_SESSIONS_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
+    TAKES_VOCABULARY_FIELD_NUMBER: builtins.int
+    KNOWN_VOCABULARIES_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Protocol version of the service; peers must have the same."""
     model_name: builtins.str
@@ -354,9 +485,15 @@ class ModelInfo(message.Message):
     """Sessions that may be open at once."""
     version: builtins.str
     """Version of the outrider package."""
+    takes_vocabulary: builtins.bool
+    """Whether a draft can work for targets of other tokenizers once it was sent their vocabulary."""
     @builtins.property
     def eos_token_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """End-of-sequence ids."""
+
+    @builtins.property
+    def known_vocabularies(self) -> containers.RepeatedCompositeFieldContainer[KnownVocabulary]:
+        """Vocabularies that it was sent."""
 
     def __init__(
         self,
@@ -370,10 +507,36 @@ class ModelInfo(message.Message):
         eos_token_ids: abc.Iterable[builtins.int] | None = ...,
         max_sessions: builtins.int = ...,
         version: builtins.str = ...,
+        takes_vocabulary: builtins.bool = ...,
+        known_vocabularies: abc.Iterable[KnownVocabulary] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["backend", b"backend", "context_tokens", b"context_tokens", "eos_token_ids", b"eos_token_ids", "max_sessions", b"max_sessions", "model_name", b"model_name", "protocol_version", b"protocol_version", "tokenizer_hash", b"tokenizer_hash", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["backend", b"backend", "context_tokens", b"context_tokens", "eos_token_ids", b"eos_token_ids", "known_vocabularies", b"known_vocabularies", "max_sessions", b"max_sessions", "model_name", b"model_name", "protocol_version", b"protocol_version", "takes_vocabulary", b"takes_vocabulary", "tokenizer_hash", b"tokenizer_hash", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class KnownVocabulary(message.Message):
+    """The vocabulary of a target that a draft can translate to."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    TOKENIZER_HASH_FIELD_NUMBER: builtins.int
+    SHARED_TOKENS_FIELD_NUMBER: builtins.int
+    tokenizer_hash: builtins.str
+    """Tokenizer hash of the target."""
+    shared_tokens: builtins.int
+    """Tokens that draft and target both have."""
+    def __init__(
+        self,
+        *,
+        tokenizer_hash: builtins.str = ...,
+        shared_tokens: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["shared_tokens", b"shared_tokens", "tokenizer_hash", b"tokenizer_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,6 +57,58 @@ class DraftServiceGetModelInfoResponse(message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 @typing.final
+class SetVocabularyRequest(message.Message):
+    """A run of consecutive tokens of a target's vocabulary, from id 0 on."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    TOKENIZER_HASH_FIELD_NUMBER: builtins.int
+    PIECES_FIELD_NUMBER: builtins.int
+    CONTROL_FIELD_NUMBER: builtins.int
+    tokenizer_hash: builtins.str
+    """Tokenizer hash of the target; the first message has it."""
+    @builtins.property
+    def pieces(self) -> containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Bytes of each token."""
+
+    @builtins.property
+    def control(self) -> containers.RepeatedScalarFieldContainer[builtins.bool]:
+        """For each piece, whether it is a control token."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer_hash: builtins.str = ...,
+        pieces: abc.Iterable[builtins.bytes] | None = ...,
+        control: abc.Iterable[builtins.bool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["control", b"control", "pieces", b"pieces", "tokenizer_hash", b"tokenizer_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class SetVocabularyResponse(message.Message):
+    """The vocabulary is known."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    SHARED_TOKENS_FIELD_NUMBER: builtins.int
+    shared_tokens: builtins.int
+    """Tokens that draft and target both have."""
+    def __init__(
+        self,
+        *,
+        shared_tokens: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["shared_tokens", b"shared_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
 class DraftPlan(message.Message):
     """How far and how wide a draft runs ahead."""
 
@@ -98,6 +150,8 @@ class DraftOpen(message.Message):
     PLAN_FIELD_NUMBER: builtins.int
     TOKENIZER_HASH_FIELD_NUMBER: builtins.int
     VOCAB_SIZE_FIELD_NUMBER: builtins.int
+    END_TOKEN_IDS_FIELD_NUMBER: builtins.int
+    MIN_TOKENS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Name of the session."""
     draft_index: builtins.int
@@ -106,6 +160,8 @@ class DraftOpen(message.Message):
     """Tokenizer hash of the target."""
     vocab_size: builtins.int
     """Number of token ids the target knows: no id at or above it is drafted."""
+    min_tokens: builtins.int
+    """No token that ends the text is emitted before this many others."""
     @builtins.property
     def prompt_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """Token ids of the prompt."""
@@ -122,6 +178,10 @@ class DraftOpen(message.Message):
     def plan(self) -> DraftPlan:
         """The first plan."""
 
+    @builtins.property
+    def end_token_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Tokens that end the text at the target."""
+
     def __init__(
         self,
         *,
@@ -133,10 +193,12 @@ class DraftOpen(message.Message):
         plan: DraftPlan | None = ...,
         tokenizer_hash: builtins.str = ...,
         vocab_size: builtins.int = ...,
+        end_token_ids: abc.Iterable[builtins.int] | None = ...,
+        min_tokens: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["plan", b"plan", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["draft_index", b"draft_index", "emitted_ids", b"emitted_ids", "plan", b"plan", "prompt_ids", b"prompt_ids", "sampling", b"sampling", "session_id", b"session_id", "tokenizer_hash", b"tokenizer_hash", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["draft_index", b"draft_index", "emitted_ids", b"emitted_ids", "end_token_ids", b"end_token_ids", "min_tokens", b"min_tokens", "plan", b"plan", "prompt_ids", b"prompt_ids", "sampling", b"sampling", "session_id", b"session_id", "tokenizer_hash", b"tokenizer_hash", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -149,8 +211,11 @@ class DraftCommit(message.Message):
     BASE_FIELD_NUMBER: builtins.int
     TOKENS_FIELD_NUMBER: builtins.int
     PLAN_FIELD_NUMBER: builtins.int
+    FRESH_FIELD_NUMBER: builtins.int
     base: builtins.int
     """Number of emitted tokens before this commit."""
+    fresh: builtins.bool
+    """Whatever was drafted below the new tip is spent: the verifier has looked at it. See Verdict."""
     @builtins.property
     def tokens(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """The tokens emitted since."""
@@ -165,10 +230,11 @@ class DraftCommit(message.Message):
         base: builtins.int = ...,
         tokens: abc.Iterable[builtins.int] | None = ...,
         plan: DraftPlan | None = ...,
+        fresh: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["base", b"base", "plan", b"plan", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["base", b"base", "fresh", b"fresh", "plan", b"plan", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -223,6 +289,26 @@ class DraftOpened(message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 @typing.final
+class DraftDone(message.Message):
+    """The draft has nothing more to say in this session; the stream ends."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: builtins.int
+    reason: builtins.str
+    """Why, for the user."""
+    def __init__(
+        self,
+        *,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
 class DraftResponse(message.Message):
     """From a draft to the orchestrator."""
 
@@ -230,6 +316,7 @@ class DraftResponse(message.Message):
 
     OPENED_FIELD_NUMBER: builtins.int
     CHUNK_FIELD_NUMBER: builtins.int
+    DONE_FIELD_NUMBER: builtins.int
     @builtins.property
     def opened(self) -> DraftOpened:
         """Answer to open."""
@@ -238,16 +325,21 @@ class DraftResponse(message.Message):
     def chunk(self) -> common_pb2.DraftChunk:
         """New nodes."""
 
+    @builtins.property
+    def done(self) -> DraftDone:
+        """Nothing follows."""
+
     def __init__(
         self,
         *,
         opened: DraftOpened | None = ...,
         chunk: common_pb2.DraftChunk | None = ...,
+        done: DraftDone | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["chunk", b"chunk", "kind", b"kind", "opened", b"opened"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["chunk", b"chunk", "done", b"done", "kind", b"kind", "opened", b"opened"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["chunk", b"chunk", "kind", b"kind", "opened", b"opened"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["chunk", b"chunk", "done", b"done", "kind", b"kind", "opened", b"opened"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = typing.Literal["opened", "chunk"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = typing.Literal["opened", "chunk", "done"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...

@@ -40,6 +40,11 @@ class DraftServiceStub:
                 request_serializer=outrider_dot_v1_dot_draft__pb2.DraftServiceGetModelInfoRequest.SerializeToString,
                 response_deserializer=outrider_dot_v1_dot_draft__pb2.DraftServiceGetModelInfoResponse.FromString,
                 _registered_method=True)
+        self.SetVocabulary = channel.stream_unary(
+                '/outrider.v1.DraftService/SetVocabulary',
+                request_serializer=outrider_dot_v1_dot_draft__pb2.SetVocabularyRequest.SerializeToString,
+                response_deserializer=outrider_dot_v1_dot_draft__pb2.SetVocabularyResponse.FromString,
+                _registered_method=True)
         self.Draft = channel.stream_stream(
                 '/outrider.v1.DraftService/Draft',
                 request_serializer=outrider_dot_v1_dot_draft__pb2.DraftRequest.SerializeToString,
@@ -53,6 +58,13 @@ class DraftServiceServicer:
 
     def GetModelInfo(self, request, context):
         """Which model the service runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetVocabulary(self, request_iterator, context):
+        """Tells the draft a target's vocabulary, so that it can draft for a target of another tokenizer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,6 +84,11 @@ def add_DraftServiceServicer_to_server(servicer, server):
                     servicer.GetModelInfo,
                     request_deserializer=outrider_dot_v1_dot_draft__pb2.DraftServiceGetModelInfoRequest.FromString,
                     response_serializer=outrider_dot_v1_dot_draft__pb2.DraftServiceGetModelInfoResponse.SerializeToString,
+            ),
+            'SetVocabulary': grpc.stream_unary_rpc_method_handler(
+                    servicer.SetVocabulary,
+                    request_deserializer=outrider_dot_v1_dot_draft__pb2.SetVocabularyRequest.FromString,
+                    response_serializer=outrider_dot_v1_dot_draft__pb2.SetVocabularyResponse.SerializeToString,
             ),
             'Draft': grpc.stream_stream_rpc_method_handler(
                     servicer.Draft,
@@ -107,6 +124,33 @@ class DraftService:
             '/outrider.v1.DraftService/GetModelInfo',
             outrider_dot_v1_dot_draft__pb2.DraftServiceGetModelInfoRequest.SerializeToString,
             outrider_dot_v1_dot_draft__pb2.DraftServiceGetModelInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetVocabulary(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/outrider.v1.DraftService/SetVocabulary',
+            outrider_dot_v1_dot_draft__pb2.SetVocabularyRequest.SerializeToString,
+            outrider_dot_v1_dot_draft__pb2.SetVocabularyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class DraftServiceStub:
     def __new__(cls, channel: aio.Channel) -> DraftServiceAsyncStub: ...
     GetModelInfo: grpc.UnaryUnaryMultiCallable[draft_pb2.DraftServiceGetModelInfoRequest, draft_pb2.DraftServiceGetModelInfoResponse]
     """Which model the service runs."""
+    SetVocabulary: grpc.StreamUnaryMultiCallable[draft_pb2.SetVocabularyRequest, draft_pb2.SetVocabularyResponse]
+    """Tells the draft a target's vocabulary, so that it can draft for a target of another tokenizer."""
     Draft: grpc.StreamStreamMultiCallable[draft_pb2.DraftRequest, draft_pb2.DraftResponse]
     """One session: open first, then commits and plans in, chunks out. Half-closing ends the session."""
 
@@ -45,6 +47,8 @@ class DraftServiceAsyncStub(DraftServiceStub):
     def __init__(self, channel: aio.Channel) -> None: ...
     GetModelInfo: aio.UnaryUnaryMultiCallable[draft_pb2.DraftServiceGetModelInfoRequest, draft_pb2.DraftServiceGetModelInfoResponse]  # type: ignore[assignment]
     """Which model the service runs."""
+    SetVocabulary: aio.StreamUnaryMultiCallable[draft_pb2.SetVocabularyRequest, draft_pb2.SetVocabularyResponse]  # type: ignore[assignment]
+    """Tells the draft a target's vocabulary, so that it can draft for a target of another tokenizer."""
     Draft: aio.StreamStreamMultiCallable[draft_pb2.DraftRequest, draft_pb2.DraftResponse]  # type: ignore[assignment]
     """One session: open first, then commits and plans in, chunks out. Half-closing ends the session."""
 
@@ -58,6 +62,14 @@ class DraftServiceServicer(metaclass=abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[draft_pb2.DraftServiceGetModelInfoResponse, abc.Awaitable[draft_pb2.DraftServiceGetModelInfoResponse]]:
         """Which model the service runs."""
+
+    @abc_1.abstractmethod
+    def SetVocabulary(
+        self,
+        request_iterator: _MaybeAsyncIterator[draft_pb2.SetVocabularyRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[draft_pb2.SetVocabularyResponse, abc.Awaitable[draft_pb2.SetVocabularyResponse]]:
+        """Tells the draft a target's vocabulary, so that it can draft for a target of another tokenizer."""
 
     @abc_1.abstractmethod
     def Draft(

@@ -69,10 +69,20 @@ class GenerateRequest(message.Message):
     STOP_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     DRAFT_FIELD_NUMBER: builtins.int
+    STOP_STRINGS_FIELD_NUMBER: builtins.int
+    INCLUDE_STOP_STRING_FIELD_NUMBER: builtins.int
+    LOGPROBS_FIELD_NUMBER: builtins.int
+    CHOICE_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Raw text."""
     model: builtins.str
     """Name of the model; empty or the name that GetModelInfo reports."""
+    include_stop_string: builtins.bool
+    """Leave the stop string in the text."""
+    logprobs: builtins.int
+    """Report the target's log-probability of each token and of this many most likely ones. Unset: none."""
+    choice: builtins.int
+    """Which of several independent answers to one request and seed this is, from 0."""
     @builtins.property
     def chat(self) -> common_pb2.Chat:
         """A conversation."""
@@ -93,6 +103,10 @@ class GenerateRequest(message.Message):
     def draft(self) -> DraftOptions:
         """Draft side of this request. Unset: the server's defaults."""
 
+    @builtins.property
+    def stop_strings(self) -> containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Texts that end the answer where they are completed."""
+
     def __init__(
         self,
         *,
@@ -103,13 +117,22 @@ class GenerateRequest(message.Message):
         stop: common_pb2.StopConditions | None = ...,
         model: builtins.str = ...,
         draft: DraftOptions | None = ...,
+        stop_strings: abc.Iterable[builtins.str] | None = ...,
+        include_stop_string: builtins.bool = ...,
+        logprobs: builtins.int | None = ...,
+        choice: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["chat", b"chat", "draft", b"draft", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "draft", b"draft", "logprobs", b"logprobs", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["chat", b"chat", "draft", b"draft", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "choice", b"choice", "draft", b"draft", "include_stop_string", b"include_stop_string", "logprobs", b"logprobs", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "stop_strings", b"stop_strings", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = typing.Literal["text", "chat", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 
 @typing.final
@@ -162,12 +185,15 @@ class GenerateStarted(message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: builtins.int
     DRAFTS_FIELD_NUMBER: builtins.int
     NOTICES_FIELD_NUMBER: builtins.int
+    MODE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Identifies the request in logs and errors."""
     seed: builtins.int
     """The seed in use, so that the answer can be replayed."""
     prompt_tokens: builtins.int
     """Tokens of the prompt."""
+    mode: common_pb2.AcceptanceMode.ValueType
+    """Acceptance mode in use."""
     @builtins.property
     def drafts(self) -> containers.RepeatedScalarFieldContainer[builtins.str]:
         """Drafts that take part."""
@@ -184,10 +210,39 @@ class GenerateStarted(message.Message):
         prompt_tokens: builtins.int = ...,
         drafts: abc.Iterable[builtins.str] | None = ...,
         notices: abc.Iterable[builtins.str] | None = ...,
+        mode: common_pb2.AcceptanceMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "notices", b"notices", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "mode", b"mode", "notices", b"notices", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class TokenLogprob(message.Message):
+    """A token with the target's log-probability."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    LOGPROB_FIELD_NUMBER: builtins.int
+    PIECE_FIELD_NUMBER: builtins.int
+    id: builtins.int
+    """Token id."""
+    logprob: builtins.float
+    """Natural logarithm of its probability, from the target's logits as they are."""
+    piece: builtins.bytes
+    """Its bytes."""
+    def __init__(
+        self,
+        *,
+        id: builtins.int = ...,
+        logprob: builtins.float = ...,
+        piece: builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["id", b"id", "logprob", b"logprob", "piece", b"piece"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,22 +255,34 @@ class EmittedToken(message.Message):
     ID_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     DRAFT_FIELD_NUMBER: builtins.int
+    LOGPROB_FIELD_NUMBER: builtins.int
+    TOP_LOGPROBS_FIELD_NUMBER: builtins.int
     id: builtins.int
     """Token id."""
     text: builtins.str
-    """Text that became complete with this token; empty while a character is incomplete."""
+    """Text that became certain with this token; empty while a character or a possible stop string is incomplete."""
     draft: builtins.str
     """Who wrote it: the name of the draft whose node was accepted; empty: the target."""
+    @builtins.property
+    def logprob(self) -> TokenLogprob:
+        """Its log-probability, where asked for."""
+
+    @builtins.property
+    def top_logprobs(self) -> containers.RepeatedCompositeFieldContainer[TokenLogprob]:
+        """The most likely tokens in its place, likeliest first, where asked for."""
+
     def __init__(
         self,
         *,
         id: builtins.int = ...,
         text: builtins.str = ...,
         draft: builtins.str = ...,
+        logprob: TokenLogprob | None = ...,
+        top_logprobs: abc.Iterable[TokenLogprob] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["logprob", b"logprob"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["draft", b"draft", "id", b"id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["draft", b"draft", "id", b"id", "logprob", b"logprob", "text", b"text", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -355,10 +422,13 @@ class GenerateFinished(message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     STATS_FIELD_NUMBER: builtins.int
     NOTICES_FIELD_NUMBER: builtins.int
+    STOP_STRING_FIELD_NUMBER: builtins.int
     finish_reason: common_pb2.FinishReason.ValueType
     """Why."""
     text: builtins.str
-    """Text that was held back as an incomplete character, if any."""
+    """Text that was held back to the end, if any."""
+    stop_string: builtins.str
+    """The stop string that ended the text, if one did."""
     @builtins.property
     def stats(self) -> GenerateStats:
         """Counts and times."""
@@ -374,10 +444,11 @@ class GenerateFinished(message.Message):
         text: builtins.str = ...,
         stats: GenerateStats | None = ...,
         notices: abc.Iterable[builtins.str] | None = ...,
+        stop_string: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["finish_reason", b"finish_reason", "notices", b"notices", "stats", b"stats", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["finish_reason", b"finish_reason", "notices", b"notices", "stats", b"stats", "stop_string", b"stop_string", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -189,8 +189,11 @@ class VerifyOpen(message.Message):
     SAMPLING_FIELD_NUMBER: builtins.int
     STOP_FIELD_NUMBER: builtins.int
     POLICY_FIELD_NUMBER: builtins.int
+    LOGPROBS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Name of the session, unique among the open ones."""
+    logprobs: builtins.int
+    """Report the log-probability of each emitted token and of this many most likely ones. Unset: none."""
     @builtins.property
     def prompt_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """Token ids of the prompt."""
@@ -220,12 +223,15 @@ class VerifyOpen(message.Message):
         sampling: common_pb2.SamplingParams | None = ...,
         stop: common_pb2.StopConditions | None = ...,
         policy: ReadinessPolicy | None = ...,
+        logprobs: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["policy", b"policy", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "policy", b"policy", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["emitted_ids", b"emitted_ids", "policy", b"policy", "prompt_ids", b"prompt_ids", "sampling", b"sampling", "session_id", b"session_id", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "emitted_ids", b"emitted_ids", "logprobs", b"logprobs", "policy", b"policy", "prompt_ids", b"prompt_ids", "sampling", b"sampling", "session_id", b"session_id", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
 
 @typing.final
 class VerifyClose(message.Message):
@@ -305,6 +311,38 @@ class VerifyOpened(message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 @typing.final
+class TokenLogprobs(message.Message):
+    """Log-probabilities of the target at one position: of its logits as they are, before the request's sampling parameters."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    LOGPROB_FIELD_NUMBER: builtins.int
+    TOP_IDS_FIELD_NUMBER: builtins.int
+    TOP_LOGPROBS_FIELD_NUMBER: builtins.int
+    logprob: builtins.float
+    """Of the emitted token."""
+    @builtins.property
+    def top_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The most likely tokens, likeliest first."""
+
+    @builtins.property
+    def top_logprobs(self) -> containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Their log-probabilities."""
+
+    def __init__(
+        self,
+        *,
+        logprob: builtins.float = ...,
+        top_ids: abc.Iterable[builtins.int] | None = ...,
+        top_logprobs: abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["logprob", b"logprob", "top_ids", b"top_ids", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
 class Verdict(message.Message):
     """The outcome of one pass for one session."""
 
@@ -317,6 +355,8 @@ class Verdict(message.Message):
     DRAFTED_FIELD_NUMBER: builtins.int
     FINISH_REASON_FIELD_NUMBER: builtins.int
     TIMING_FIELD_NUMBER: builtins.int
+    LOGPROBS_FIELD_NUMBER: builtins.int
+    FRESH_FIELD_NUMBER: builtins.int
     round_index: builtins.int
     """Counts the session's verdicts from 0."""
     base: builtins.int
@@ -325,6 +365,8 @@ class Verdict(message.Message):
     """Drafted nodes that were in the pass."""
     finish_reason: common_pb2.FinishReason.ValueType
     """Set on the last verdict."""
+    fresh: builtins.bool
+    """The last token was drawn after a look at what was drafted below it: all of that is spent, on every side."""
     @builtins.property
     def tokens(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """The tokens emitted, at least one: the accepted path, then the target's own token."""
@@ -337,6 +379,10 @@ class Verdict(message.Message):
     def timing(self) -> common_pb2.StepTiming:
         """Where the time went."""
 
+    @builtins.property
+    def logprobs(self) -> containers.RepeatedCompositeFieldContainer[TokenLogprobs]:
+        """Where log-probabilities were asked for, one entry for each token."""
+
     def __init__(
         self,
         *,
@@ -347,10 +393,12 @@ class Verdict(message.Message):
         drafted: builtins.int = ...,
         finish_reason: common_pb2.FinishReason.ValueType = ...,
         timing: common_pb2.StepTiming | None = ...,
+        logprobs: abc.Iterable[TokenLogprobs] | None = ...,
+        fresh: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["base", b"base", "drafted", b"drafted", "finish_reason", b"finish_reason", "node_ids", b"node_ids", "round_index", b"round_index", "timing", b"timing", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["base", b"base", "drafted", b"drafted", "finish_reason", b"finish_reason", "fresh", b"fresh", "logprobs", b"logprobs", "node_ids", b"node_ids", "round_index", b"round_index", "timing", b"timing", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,6 @@ from outrider.errors import InvalidArgumentError, ProtocolMismatchError
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
     PROTOCOL_VERSION,
-    AcceptanceMode,
     Chunk,
     DraftCommit,
     DraftOpening,
@@ -17,26 +16,18 @@ from outrider.types import (
     NodeKind,
     ProposalRow,
     ReadinessPolicy,
-    SamplingParams,
     StepTiming,
-    StopConditions,
+    TokenLogprobs,
     Verdict,
     VerifyOpening,
 )
 from outrider.v1 import common_pb2, draft_pb2, verify_pb2
 from outrider.version import __version__
+from outrider.wire.convert_sampling import sampling_from, sampling_to, stop_from, stop_to
 
 MAX_CHUNK_NODES = 4096
 MAX_ROW_TOKENS = 1024
-MAX_STOP_TOKENS = 1024
 
-_MODES = {
-    common_pb2.ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.COUPLED,
-    common_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
-    common_pb2.ACCEPTANCE_MODE_REJECTION: AcceptanceMode.REJECTION,
-    common_pb2.ACCEPTANCE_MODE_MATCH: AcceptanceMode.MATCH,
-}
-_MODE_NUMBERS = {mode: number for number, mode in _MODES.items() if number}
 _KINDS = {
     common_pb2.NODE_KIND_SAMPLED: NodeKind.SAMPLED,
     common_pb2.NODE_KIND_LISTED: NodeKind.LISTED,
@@ -48,50 +39,6 @@ _FINISHES = {
     common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
 }
 _FINISH_NUMBERS = {reason: number for number, reason in _FINISHES.items()}
-
-
-def sampling_from(message: common_pb2.SamplingParams) -> SamplingParams:
-    """Raises InvalidArgumentError for values that mean nothing."""
-    if message.mode not in _MODES:
-        raise InvalidArgumentError(f"acceptance mode {message.mode} is unknown to this version")
-    return SamplingParams(
-        temperature=message.temperature if message.HasField("temperature") else 1.0,
-        top_k=message.top_k,
-        top_p=message.top_p if message.HasField("top_p") else 1.0,
-        min_p=message.min_p,
-        seed=message.seed if message.HasField("seed") else None,
-        mode=_MODES[message.mode],
-    )
-
-
-def sampling_to(sampling: SamplingParams) -> common_pb2.SamplingParams:
-    """Every field set, so that nothing depends on a peer's defaults."""
-    return common_pb2.SamplingParams(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        mode=_MODE_NUMBERS[sampling.mode],
-    )
-
-
-def stop_from(message: common_pb2.StopConditions) -> StopConditions:
-    """Raises InvalidArgumentError for max_tokens 0, and for more stop ids than anybody means."""
-    if len(message.stop_token_ids) > MAX_STOP_TOKENS:
-        raise InvalidArgumentError(
-            f"{len(message.stop_token_ids)} stop token ids; give at most {MAX_STOP_TOKENS}"
-        )
-    return StopConditions(message.max_tokens, frozenset(message.stop_token_ids), message.ignore_eos)
-
-
-def stop_to(stop: StopConditions) -> common_pb2.StopConditions:
-    """The inverse of `stop_from`."""
-    return common_pb2.StopConditions(
-        max_tokens=stop.max_tokens,
-        stop_token_ids=sorted(stop.stop_token_ids),
-        ignore_eos=stop.ignore_eos,
-    )
 
 
 def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int = 0) -> Chunk:
@@ -204,6 +151,8 @@ def draft_opening_from(message: draft_pb2.DraftOpen) -> DraftOpening:
         plan=plan_from(message.plan),
         tokenizer_hash=message.tokenizer_hash,
         vocab_size=message.vocab_size,
+        end_token_ids=frozenset(message.end_token_ids),
+        min_tokens=message.min_tokens,
     )
 
 
@@ -218,19 +167,23 @@ def draft_opening_to(opening: DraftOpening) -> draft_pb2.DraftOpen:
         plan=plan_to(opening.plan),
         tokenizer_hash=opening.tokenizer_hash,
         vocab_size=opening.vocab_size,
+        end_token_ids=sorted(opening.end_token_ids),
+        min_tokens=opening.min_tokens,
     )
 
 
 def commit_from(message: draft_pb2.DraftCommit) -> DraftCommit:
     """The plan is None where the message leaves it unchanged."""
     plan = plan_from(message.plan) if message.HasField("plan") else None
-    return DraftCommit(message.base, tuple(message.tokens), plan)
+    return DraftCommit(message.base, tuple(message.tokens), plan, message.fresh)
 
 
 def commit_to(commit: DraftCommit) -> draft_pb2.DraftCommit:
     """The inverse of `commit_from`."""
     plan = plan_to(commit.plan) if commit.plan is not None else None
-    return draft_pb2.DraftCommit(base=commit.base, tokens=commit.tokens, plan=plan)
+    return draft_pb2.DraftCommit(
+        base=commit.base, tokens=commit.tokens, plan=plan, fresh=commit.fresh
+    )
 
 
 def verify_opening_from(message: verify_pb2.VerifyOpen) -> VerifyOpening:
@@ -242,6 +195,7 @@ def verify_opening_from(message: verify_pb2.VerifyOpen) -> VerifyOpening:
         sampling=sampling_from(message.sampling),
         stop=stop_from(message.stop),
         policy=policy_from(message.policy),
+        logprobs=message.logprobs if message.HasField("logprobs") else None,
     )
 
 
@@ -254,6 +208,7 @@ def verify_opening_to(opening: VerifyOpening) -> verify_pb2.VerifyOpen:
         sampling=sampling_to(opening.sampling),
         stop=stop_to(opening.stop),
         policy=policy_to(opening.policy),
+        logprobs=opening.logprobs,
     )
 
 
@@ -263,6 +218,15 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
         raise InvalidArgumentError(
             f"verdict {message.round_index} has {len(message.tokens)} tokens and "
             f"{len(message.node_ids)} node ids; it must have as many of each, at least one"
+        )
+    if message.logprobs and len(message.logprobs) != len(message.tokens):
+        raise InvalidArgumentError(
+            f"verdict {message.round_index} has {len(message.tokens)} tokens and "
+            f"{len(message.logprobs)} log-probabilities; it must have as many, or none"
+        )
+    if any(len(entry.top_ids) != len(entry.top_logprobs) for entry in message.logprobs):
+        raise InvalidArgumentError(
+            f"verdict {message.round_index} has alternatives without a log-probability"
         )
     timing = message.timing
     return Verdict(
@@ -275,6 +239,11 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
         timing=StepTiming(
             timing.wait_us, timing.forward_us, timing.accept_us, timing.rows, timing.batch_sessions
         ),
+        logprobs=tuple(
+            TokenLogprobs(entry.logprob, tuple(zip(entry.top_ids, entry.top_logprobs, strict=True)))
+            for entry in message.logprobs
+        ),
+        fresh=message.fresh,
     )
 
 
@@ -295,6 +264,15 @@ def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
             rows=timing.rows,
             batch_sessions=timing.batch_sessions,
         ),
+        logprobs=[
+            verify_pb2.TokenLogprobs(
+                logprob=entry.logprob,
+                top_ids=[token for token, _ in entry.top],
+                top_logprobs=[logprob for _, logprob in entry.top],
+            )
+            for entry in verdict.logprobs
+        ],
+        fresh=verdict.fresh,
     )
 
 
@@ -324,6 +302,10 @@ def info_from(message: common_pb2.ModelInfo) -> ModelInfo:
         vocab_size=message.vocab_size,
         context_tokens=message.context_tokens,
         eos_token_ids=tuple(message.eos_token_ids),
+        takes_vocabulary=message.takes_vocabulary,
+        known_vocabularies=tuple(
+            (known.tokenizer_hash, known.shared_tokens) for known in message.known_vocabularies
+        ),
     )
 
 
@@ -339,4 +321,9 @@ def info_to(info: ModelInfo, max_sessions: int = 0) -> common_pb2.ModelInfo:
         eos_token_ids=info.eos_token_ids,
         max_sessions=max_sessions,
         version=__version__,
+        takes_vocabulary=info.takes_vocabulary,
+        known_vocabularies=[
+            common_pb2.KnownVocabulary(tokenizer_hash=name, shared_tokens=shared)
+            for name, shared in info.known_vocabularies
+        ],
     )
