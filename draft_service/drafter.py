@@ -11,6 +11,7 @@ from torch import Tensor
 from draft_service.sessions import TIP_NODE, DraftSession, Task
 from outrider.errors import OutriderError
 from outrider.models.base import TIP, CausalModel, Feed
+from outrider.sampling.grammar import GrammarState
 from outrider.sampling.proposing import propose
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
@@ -25,7 +26,7 @@ class Drafter:
         """Token ids that both the target and the draft know."""
         return min(opening.vocab_size, self.model.info.vocab_size or opening.vocab_size)
 
-    def open(self, opening: DraftOpening) -> DraftSession:
+    def open(self, opening: DraftOpening, grammar: GrammarState | None = None) -> DraftSession:
         """A session with whatever prefix of its tokens is cached."""
         sequence = self.model.open((*opening.prompt_ids, *opening.emitted_ids))
         return DraftSession(
@@ -33,7 +34,7 @@ class Drafter:
             sequence,
             self.vocab_size(opening),
             self.model.info.context_tokens,
-            frozenset(self.model.info.eos_token_ids),
+            grammar,
         )
 
     def close(self, session: DraftSession) -> None:
@@ -81,6 +82,7 @@ class Drafter:
             width=plan.width,
             top_k=plan.proposal_top_k,
             draw_index=session.next_id(),
+            history=session.history,
         )
         return session.grow(proposal, step_us)
 

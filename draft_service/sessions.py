@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import ModelSequence
+from outrider.sampling.grammar import GrammarState
+from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.proposing import Proposal
 from outrider.tree import TokenTree
@@ -46,25 +48,36 @@ class DraftSession:
 
     `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing
     is to be done before the next commit. `numbers` maps node ids to the model's numbers of fed
-    nodes.
+    nodes. `history` is the one at the leaf: every proposal is conditioned on what it hangs below
+    (exactness, trap 5). Without `grammar` the target's is not followed, which costs acceptance only.
     """
 
     opening: DraftOpening
     sequence: ModelSequence
     vocab_size: int
     context_tokens: int
-    eos_token_ids: frozenset[int]
+    grammar: GrammarState | None = None
     plan: DraftPlan = field(init=False)
     tree: TokenTree = field(init=False)
     noise: PhiloxNoise = field(init=False)
+    history: History = field(init=False)
     leaf: int | None = TIP_NODE
     numbers: dict[int, int] = field(default_factory=dict)
     next_counter: int = 0
+    _at_tip: History = field(init=False)
 
     def __post_init__(self) -> None:
         self.plan = self.opening.plan
         self.tree = TokenTree(self.opening.emitted_ids, capacity=MAX_NODES)
         self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
+        self._at_tip = History.of(
+            self.opening.sampling,
+            self.opening.prompt_ids,
+            ends=self.opening.end_token_ids,
+            min_tokens=self.opening.min_tokens,
+            grammar=self.grammar,
+        ).after(self.opening.emitted_ids)
+        self.history = self._at_tip
 
     @property
     def length(self) -> int:
@@ -122,7 +135,9 @@ class DraftSession:
         chunk = Chunk(tuple(nodes), rows, step_us)
         self.tree.grow(chunk)
         going_on = nodes[proposal.going_on]
-        self.leaf = None if going_on.token in self.eos_token_ids else going_on.id
+        is_end = going_on.token in self.opening.end_token_ids
+        self.leaf = None if is_end else going_on.id
+        self.history = self.history.after((going_on.token,))
         return chunk
 
     def next_id(self) -> int:
@@ -147,18 +162,29 @@ class DraftSession:
                 f"{self.vocab_size} ids"
             )
         self.plan = commit.plan or self.plan
-        leaf_was_tip = self.leaf == TIP_NODE
+        self._at_tip = self._at_tip.after(commit.tokens)
         path: list[int] = []
-        is_fed = not leaf_was_tip
+        is_fed = self.leaf != TIP_NODE
         for ids in self.tree.commit(commit.tokens):
             number = self.numbers.get(self._own(ids)) if ids else None
             is_fed = is_fed and number is not None
             if is_fed and number is not None:
                 path.append(number)
+        if commit.fresh and commit.tokens:
+            # The tip's own token is run again: its row is what a new proposal is made of.
+            self._start_again()
+            return path[: len(commit.tokens) - 1], []
         self.numbers = {i: n for i, n in self.numbers.items() if self.tree.node(i) is not None}
         if len(path) < len(commit.tokens):
-            self.leaf = TIP_NODE
+            self._start_again()
         return path, list(self.numbers.values())
+
+    def _start_again(self) -> None:
+        """Goes on from the tip, with nothing below it."""
+        self.tree.prune(0)
+        self.numbers.clear()
+        self.leaf = TIP_NODE
+        self.history = self._at_tip
 
     def _pending(self) -> tuple[int, ...]:
         """Committed tokens without KV; the tip's own token is always among them when the leaf is

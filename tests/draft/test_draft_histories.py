@@ -30,7 +30,7 @@ from outrider.types import (
 
 EOS = 7
 CONTEXT = 40
-MODEL = f"vocab={VOCAB},eos={EOS},context={CONTEXT}"
+MODEL = f"vocab={VOCAB},context={CONTEXT}"
 MODES = {
     "greedy": GREEDY,
     "coupled": SamplingParams(seed=5),
@@ -49,7 +49,7 @@ class History:
         self.width = width
         self.drafter = Drafter(scripted(MODEL))
         self.session = self.drafter.open(
-            opening(sampling=sampling, plan=DraftPlan(4, width, proposal_top_k=4))
+            opening(sampling=sampling, plan=DraftPlan(4, width, proposal_top_k=4), ends=[EOS])
         )
         self.seen: set[int] = set()
 
@@ -100,6 +100,7 @@ def fresh_copy(session: DraftSession) -> dict[tuple[int, ...], float]:
             tuple(session.tree.committed),
             plan=session.plan,
             sampling=session.opening.sampling,
+            ends=session.opening.end_token_ids,
         )
     )
     run(drafter, fresh)
@@ -228,7 +229,7 @@ def test_nothing_is_drafted_below_a_proposed_end_until_a_verdict_goes_past_it() 
     without_end = run(*new("vocab=8,seed=3"))
     end = without_end[1].token
     assert end != without_end[0].token
-    drafter, session = new(f"vocab=8,seed=3,eos={end}")
+    drafter, session = new("vocab=8,seed=3", ends=[end])
     chain = run(drafter, session)
     assert [node.token for node in chain] == [without_end[0].token, end]
     commit(drafter, session, chain[0].token)
