@@ -5,6 +5,7 @@ Knows tokens and node numbers; knows no gRPC and runs no model.
 
 from dataclasses import dataclass, field
 
+from draft_service.translation import Translation
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import ModelSequence
 from outrider.sampling.grammar import GrammarState
@@ -33,8 +34,8 @@ MAX_NODES = 256 * 32
 class Task:
     """What the next pass runs for a session: committed tokens without KV, or one drafted node.
 
-    `parent` is the model's number of the node's parent; `wants_row` is False for a chunk of a
-    prompt.
+    `tokens` are the model's ids, `parent` is the model's number of the node's parent; `wants_row`
+    is False for a chunk of a prompt.
     """
 
     tokens: tuple[int, ...]
@@ -49,11 +50,17 @@ class DraftSession:
     `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing
     is to be done before the next commit. `numbers` maps node ids to the model's numbers of fed
     nodes. `history` is the one at the leaf: every proposal is conditioned on what it hangs below
-    (exactness, trap 5). Without `grammar` the target's is not followed, which costs acceptance only.
+    (exactness, trap 5). Without `grammar` the request's is not followed, which costs acceptance
+    only: the target follows it.
+
+    Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
+    the draft's model reads them, and its context is counted in those.
     """
 
     opening: DraftOpening
     sequence: ModelSequence
+    translation: Translation
+    model_ids: list[int]
     vocab_size: int
     context_tokens: int
     grammar: GrammarState | None = None
@@ -64,37 +71,49 @@ class DraftSession:
     leaf: int | None = TIP_NODE
     numbers: dict[int, int] = field(default_factory=dict)
     next_counter: int = 0
+    _opened_with: int = field(init=False)
     _at_tip: History = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = self.opening.plan
-        self.tree = TokenTree(self.opening.emitted_ids, capacity=MAX_NODES)
-        self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
+        opening = self.opening
+        self.plan = opening.plan
+        self.tree = TokenTree(opening.emitted_ids, capacity=MAX_NODES)
+        self.noise = PhiloxNoise(opening.sampling.seed or 0)
+        self._opened_with = len(self.model_ids)
         self._at_tip = History.of(
-            self.opening.sampling,
-            self.opening.prompt_ids,
-            ends=self.opening.end_token_ids,
-            min_tokens=self.opening.min_tokens,
+            opening.sampling,
+            opening.prompt_ids,
+            ends=opening.end_token_ids,
+            min_tokens=opening.min_tokens,
             grammar=self.grammar,
-        ).after(self.opening.emitted_ids)
+        ).after(opening.emitted_ids)
         self.history = self._at_tip
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and answer so far."""
+        """The target's tokens of prompt and answer so far."""
         return len(self.opening.prompt_ids) + len(self.tree.committed)
 
     @property
     def is_prefilling(self) -> bool:
         """Whether more than the last token of what it was opened with still needs KV."""
-        opened_with = len(self.opening.prompt_ids) + len(self.opening.emitted_ids)
-        return opened_with - len(self.sequence.tokens) > 1
+        return self._opened_with - len(self.sequence.tokens) > 1
+
+    @property
+    def done_reason(self) -> str:
+        """Why nothing can follow in this session, whatever is committed; empty: something can."""
+        if len(self.model_ids) < self.context_tokens:
+            return ""
+        return (
+            f"the text has {len(self.model_ids)} of the draft's tokens, as many as its context of "
+            f"{self.context_tokens} holds"
+        )
 
     def task(self, budget: int) -> Task | None:
         """What the next pass should run, at most `budget` tokens; None: nothing."""
         if self.leaf is None or self.leaf_depth() >= self.plan.depth:
             return None
-        if self.length + self.leaf_depth() >= self.context_tokens:
+        if len(self.model_ids) + self.leaf_depth() >= self.context_tokens:
             return None
         if self.leaf != TIP_NODE:
             node = self.tree.node(self.leaf)
@@ -103,8 +122,11 @@ class DraftSession:
             parent = None
             if node.parent is not self.tree.root:
                 parent = self.numbers[self._own(node.parent.ids)]
-            return Task((node.token,), parent, wants_row=True)
-        pending = self._pending()
+            return Task(self.translation.token(node.token), parent, wants_row=True)
+        pending = tuple(self.model_ids[len(self.sequence.tokens) :])
+        if not pending:
+            # The draft cannot write the last token; the next one gives it something to read.
+            return None
         return Task(pending[:budget], None, wants_row=len(pending) <= budget)
 
     def leaf_depth(self) -> int:
@@ -163,6 +185,8 @@ class DraftSession:
             )
         self.plan = commit.plan or self.plan
         self._at_tip = self._at_tip.after(commit.tokens)
+        for token in commit.tokens:
+            self.model_ids += self.translation.token(token)
         path: list[int] = []
         is_fed = self.leaf != TIP_NODE
         for ids in self.tree.commit(commit.tokens):
@@ -185,13 +209,6 @@ class DraftSession:
         self.numbers.clear()
         self.leaf = TIP_NODE
         self.history = self._at_tip
-
-    def _pending(self) -> tuple[int, ...]:
-        """Committed tokens without KV; the tip's own token is always among them when the leaf is
-        the tip.
-        """
-        tokens = (*self.opening.prompt_ids, *self.tree.committed)
-        return tokens[len(self.sequence.tokens) :]
 
     @staticmethod
     def _own(ids: "list[int] | tuple[int, ...]") -> int:

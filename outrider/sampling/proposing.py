@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.sampling.history import History
 from outrider.sampling.noise import DraftNoise, Stream
-from outrider.sampling.processing import is_empty, process
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
 
@@ -44,20 +42,16 @@ def propose(
     width: int,
     top_k: int,
     draw_index: int,
-    history: History = History(),
 ) -> Proposal:
     """Up to `width` children for one node.
 
     logits: [vocab], already cut to the ids that the target knows; a row of -inf proposes nothing.
     `position` is the absolute position of the children, `draw_index` a number that no other draw of
-    the session has; `history` is the one at the node. Greedy and match list the most likely tokens, coupled the first tokens of the
+    the session has. Greedy and match list the most likely tokens, coupled the first tokens of the
     race that the target will run with the same noise, rejection lists width - 1 tokens and samples
     one outside of them (Hu et al., ICLR 2025).
     """
     if not bool(torch.isfinite(logits.max())):
-        return Proposal()
-    logits = process(logits, sampling, history)
-    if is_empty(logits):
         return Proposal()
     if sampling.is_greedy:
         return _listed_top(logits.to(torch.float32).softmax(dim=-1), width)
