@@ -20,10 +20,14 @@ RowDistribution = Callable[[int], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Rows of the accepted nodes, from the tip down, and the target's own token after them."""
+    """Rows of the accepted nodes, from the tip down, and the target's own token after them.
+
+    `fresh`: the token was chosen after a look at what hangs below it, so all of that is spent.
+    """
 
     path: tuple[int, ...]
     token: int
+    fresh: bool = False
 
 
 def follow(subtree: Subtree, decide: Callable[[int, int], int]) -> Acceptance:
