@@ -7,7 +7,7 @@ from outrider.errors import InternalError
 from outrider.sampling.history import History
 from outrider.sampling.noise import Noise, Stream
 from outrider.sampling.processing import allowed_logits, distribution, process
-from outrider.sampling.rules import Acceptance, follow, reject
+from outrider.sampling.rules import Acceptance, block, follow, reject
 from outrider.tree import Subtree
 from outrider.types import AcceptanceMode, SamplingParams
 
@@ -38,6 +38,8 @@ def accept(
         return follow(subtree, lambda row, _: best[row] if best else rows.most_likely(row))
     if sampling.mode is AcceptanceMode.REJECTION:
         return reject(subtree, rows.distribution, noise, position)
+    if sampling.mode is AcceptanceMode.BLOCK:
+        return block(subtree, rows.distribution, noise, position)
     stream = Stream.COUPLED if sampling.mode is AcceptanceMode.COUPLED else Stream.MATCH
     return follow(
         subtree,
