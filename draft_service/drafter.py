@@ -59,7 +59,11 @@ class Drafter:
         grammar = target.compile(opening.sampling.grammar, opening.end_token_ids)
         return Prepared(opening, target.translation, model_ids, vocab_size, grammar)
 
-    def open(self, prepared: Prepared) -> DraftSession:
+    def open(self, opening: DraftOpening) -> DraftSession:
+        """`prepare` and `start` in one, for whoever has nothing to keep free meanwhile."""
+        return self.start(self.prepare(opening, self.vocabularies.find(opening.tokenizer_hash)))
+
+    def start(self, prepared: Prepared) -> DraftSession:
         """A session with whatever prefix of its tokens is cached."""
         return DraftSession(
             prepared.opening,

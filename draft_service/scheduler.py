@@ -98,7 +98,7 @@ class Scheduler:
         try:
             prepared = await asyncio.to_thread(self.drafter.prepare, opening, target)
             session = await self._thread.open(
-                lambda: self.drafter.open(prepared), self.drafter.close
+                lambda: self.drafter.start(prepared), self.drafter.close
             )
         except BaseException:
             self.drafter.vocabularies.release(target)

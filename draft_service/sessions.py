@@ -189,7 +189,7 @@ class DraftSession:
             self.model_ids += self.translation.token(token)
         path: list[int] = []
         is_fed = self.leaf != TIP_NODE
-        for ids in self.tree.commit(commit.tokens):
+        for ids in self.tree.commit(commit.tokens, fresh=commit.fresh):
             number = self.numbers.get(self._own(ids)) if ids else None
             is_fed = is_fed and number is not None
             if is_fed and number is not None:
@@ -204,8 +204,7 @@ class DraftSession:
         return path, list(self.numbers.values())
 
     def _start_again(self) -> None:
-        """Goes on from the tip, with nothing below it."""
-        self.tree.prune(0)
+        """Goes on from the tip, which has nothing below it."""
         self.numbers.clear()
         self.leaf = TIP_NODE
         self.history = self._at_tip

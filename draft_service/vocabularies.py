@@ -73,23 +73,27 @@ class Vocabularies:
         )
 
     def hold(self, tokenizer_hash: str) -> Target:
-        """The targets with this tokenizer, kept until `release`.
+        """`find`, kept until `release`."""
+        target = self.find(tokenizer_hash)
+        target.sessions += 1
+        return target
+
+    def find(self, tokenizer_hash: str) -> Target:
+        """The targets with this tokenizer.
 
         Raises TokenizerMismatchError where the draft has another one and was not told theirs.
         """
         info = self._model.info
         if tokenizer_hash in self._told:
-            target = self._told[tokenizer_hash] = self._told.pop(tokenizer_hash)
-        elif info.tokenizer_hash in ("", tokenizer_hash):
-            target = self._own
-        else:
-            raise TokenizerMismatchError(
-                f"the draft {info.model_name} and the target have different tokenizers, and the "
-                "draft was not told the target's vocabulary; send it first, use a draft of the "
-                "target's family, or ngram:"
-            )
-        target.sessions += 1
-        return target
+            self._told[tokenizer_hash] = self._told.pop(tokenizer_hash)  # used last
+            return self._told[tokenizer_hash]
+        if info.tokenizer_hash in ("", tokenizer_hash):
+            return self._own
+        raise TokenizerMismatchError(
+            f"the draft {info.model_name} and the target have different tokenizers, and the draft "
+            "was not told the target's vocabulary; send it first, use a draft of the target's "
+            "family, or ngram:"
+        )
 
     def release(self, target: Target) -> None:
         """A session that held it has ended."""

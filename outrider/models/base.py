@@ -150,7 +150,8 @@ class CausalModel(Protocol):
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
         """Runs all feeds in one pass and returns, per feed, logits [len(rows), vocab_size].
 
-        Rows are float32, or float64 where the model computes in it. A row that is -inf everywhere proposes nothing; only draft-only models (`ngram`) make one.
+        Rows are float32, or float64 where the model computes in it. A row that is -inf everywhere
+        proposes nothing; only draft-only models (`ngram`) make one.
         Where `info.vocab_size` is 0 a row is as wide as the model likes, and missing ids are -inf.
 
         Raises CapacityError before anything is changed where the KV cache has no room, and

@@ -31,6 +31,7 @@ from outrider.types import (
 EOS = 7
 CONTEXT = 40
 MODEL = f"vocab={VOCAB},context={CONTEXT}"
+HASH = scripted(MODEL).info.tokenizer_hash
 MODES = {
     "greedy": GREEDY,
     "coupled": SamplingParams(seed=5),
@@ -49,7 +50,12 @@ class History:
         self.width = width
         self.drafter = Drafter(scripted(MODEL))
         self.session = self.drafter.open(
-            opening(sampling=sampling, plan=DraftPlan(4, width, proposal_top_k=4), ends=[EOS])
+            opening(
+                sampling=sampling,
+                plan=DraftPlan(4, width, proposal_top_k=4),
+                ends=[EOS],
+                tokenizer_hash=HASH,
+            )
         )
         self.seen: set[int] = set()
 
@@ -101,6 +107,7 @@ def fresh_copy(session: DraftSession) -> dict[tuple[int, ...], float]:
             plan=session.plan,
             sampling=session.opening.sampling,
             ends=session.opening.end_token_ids,
+            tokenizer_hash=HASH,
         )
     )
     run(drafter, fresh)
@@ -134,6 +141,7 @@ def test_drawn_proposals_keep_ids_limits_and_cache_in_order_too(width: int) -> N
 
 def new(argument: str = f"vocab={VOCAB}", **options: object) -> tuple[Drafter, DraftSession]:
     drafter = Drafter(scripted(argument))
+    options.setdefault("tokenizer_hash", drafter.model.info.tokenizer_hash)
     return drafter, drafter.open(opening(**options))  # type: ignore[arg-type]
 
 
