@@ -78,7 +78,7 @@ class TextStream:
 
 
 class _Match:
-    """How much of `text` the characters so far end with: `length` (Knuth, Morris and Pratt 1977)."""
+    """`length`: how much of `text` the characters so far end with (Knuth, Morris, Pratt 1977)."""
 
     def __init__(self, text: str) -> None:
         self.text = text
