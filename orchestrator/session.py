@@ -171,7 +171,7 @@ class Session:
                 f"the verifier's verdict starts at token {verdict.base}, {known} are committed"
             )
         verdict, tokens = self._answer.take(verdict)
-        self.tree.commit(verdict.tokens)
+        self.tree.commit(verdict.tokens, fresh=verdict.fresh)
         self._seen = self._seen.with_verdict(verdict)
         self.finish_reason = verdict.finish_reason
         self._count(verdict)

@@ -200,6 +200,7 @@ def test_drafts_are_told_that_what_they_drafted_is_spent(is_fresh: bool) -> None
     s.relay(s.drafts[1], chain(1, 0, 1))
     s.reconcile(verdict(0, 0, ids=(1 << 24,), drafted=2, fresh=is_fresh))
     assert [commit.fresh for commit in s.drafts[1].link.commits] == [is_fresh]
+    assert s.tree.pending == (0 if is_fresh else 1)
 
 
 def test_verifier_and_drafts_sample_a_choice_by_its_own_seed_and_the_request_keeps_its_own() -> (
