@@ -29,8 +29,15 @@ class RelayedChunk:
     message: common_pb2.DraftChunk
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The draft has nothing more to say in this session; `reason` is for the user."""
+
+    reason: str
+
+
 class DraftStream(Link[draft_pb2.DraftRequest]):
-    """One session at a draft. Arrivals: Opened, then RelayedChunk."""
+    """One session at a draft. Arrivals: Opened, then RelayedChunk, at most one Done."""
 
     def commit(self, commit: DraftCommit) -> None:
         """Tells the draft what was emitted, and its plan from now on."""
@@ -71,6 +78,8 @@ class DraftClient:
             if kind == "chunk" and is_open:
                 chunk = chunk_from(response.chunk, opening.vocab_size, opening.draft_index)
                 return RelayedChunk(chunk, response.chunk)
+            if kind == "done" and is_open:
+                return Done(response.done.reason)
             raise InvalidArgumentError(
                 f"it sent {kind or 'a message of an unknown kind'} where "
                 f"{'a chunk' if is_open else 'opened'} has to come"
