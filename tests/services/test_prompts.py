@@ -35,9 +35,9 @@ async def served(local: Local, folder: Path, **settings: Any) -> AsyncClient:
     model = f"hf:{folder}"
     settings = {"kv_tokens": 2048, "dtype": "float64", **settings}
     verify, draft = await asyncio.gather(
-        local.verify(model, **settings), local.draft("ngram:", max_sessions=8)
+        local.verify(model, **settings), local.draft(model, **settings)
     )
-    return await local.orchestrator(verify, {"n": draft}, wait_nodes=2, max_wait_ms=20)
+    return await local.orchestrator(verify, {"a": draft}, wait_nodes=3, max_wait_ms=500)
 
 
 def generated(folder: Path, ids: list[int]) -> list[int]:

@@ -211,7 +211,7 @@ async def test_drafts_stay_useful_inside_a_structure(local: Local) -> None:
     verify, draft = await asyncio.gather(local.verify(MODEL), local.draft(MODEL))
     client = await local.orchestrator(verify, {"a": draft}, **{**WAITING, "wait_nodes": 7})
     result = await client.generate(
-        PROMPT, max_tokens=64, seed=1, regex="([a-f]{2}[A-D])+", num_speculative_tokens=7
+        [9], max_tokens=64, seed=1, regex="([a-f]{2}[A-D])+", num_speculative_tokens=7
     ).result()
     assert result.stats.acceptance_rate == 1.0
     assert result.stats.target_passes == 8
