@@ -4,7 +4,6 @@ the target alone under the same request, for every rule, whatever the drafts kno
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
 import pytest
@@ -99,10 +98,10 @@ REQUESTS = {
 RULES = (AcceptanceMode.REJECTION, AcceptanceMode.BLOCK, AcceptanceMode.MATCH)
 
 PLANS: dict[str, tuple[Action, ...]] = {
-    "one-pass": (Draft(0, 3), Draft(1, 2), Verify(6)),
-    "carried-over": (Draft(0, 3), Draft(1, 1), Verify(1), Verify(2)),
-    "late": (MakeOnly(0, 3), Draft(1, 1), Verify(2), Deliver(0), Verify(3)),
-    "opened-again": (Draft(0, 2), Verify(2), Reopen(0), Draft(0, 2), Draft(1, 1), Verify(3)),
+    "one-pass": (Draft(0, 2), Draft(1, 1), Verify(4)),
+    "carried-over": (Draft(0, 3), Verify(1), Verify(2)),
+    "late": (MakeOnly(0, 2), Draft(1, 1), Verify(2), Deliver(0), Verify(2)),
+    "opened-again": (Draft(0, 2), Reopen(0), Draft(0, 1), Verify(2)),
 }
 
 
@@ -149,7 +148,7 @@ def test_output_law_does_not_ask_what_the_drafts_know_of_the_request(
     request_: Request, mode: AcceptanceMode
 ) -> None:
     sampling = request_.params(mode)
-    plan = (Draft(0, 2), Draft(1, 2), Verify(4))
+    plan = (Draft(0, 1), Draft(1, 1), Verify(3))
     drafts = unknowing(request_, sampling)
     assert simulation(request_, sampling, drafts, plan).deviation() < TOLERANCE
 
@@ -255,13 +254,3 @@ def test_a_draft_that_is_left_no_token_proposes_nothing() -> None:
     sampling = SamplingParams(allowed_token_ids=frozenset({9}))
     draft = production_draft(DRAFTS[0], sampling=sampling)
     assert draft(PhiloxNoise(0), (), 0).candidates == ()
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_output_law_equals_the_target_s_in_random_worlds(seed: int) -> None:
-    random = Random(seed)
-    request = random.choice(tuple(REQUESTS.values()))
-    sampling = request.params(random.choice(RULES))
-    drafts = random.choice((knowing, unknowing))(request, sampling)
-    plan = random.choice(tuple(PLANS.values()))
-    assert simulation(request, sampling, drafts, plan).deviation() < TOLERANCE
