@@ -231,7 +231,7 @@ def test_a_row_that_the_request_leaves_empty_is_refused() -> None:
         (params(allowed_token_ids=frozenset({9})), {}),
         (
             params(banned_token_ids=frozenset({0})),
-            {"grammar": COMPILER.compile(Grammar(regex="a"))},
+            {"grammar": only_a},
         ),
     ):
         history = History.of(sampling, (), **conditions)  # type: ignore[arg-type]
