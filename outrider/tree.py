@@ -7,74 +7,20 @@ drafted it and however late it arrives; a node that hangs off anything else that
 dropped.
 """
 
-import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from outrider.errors import InvalidArgumentError
+from outrider.nodes import Draw, DrawnRow, RowKey, Subtree, TreeNode
+from outrider.selection import select
 from outrider.types import DRAFT_INDEX_SHIFT, Chunk, Node, NodeKind, ProposalRow
 
-SAMPLED_SURVIVAL = 0.8
-"""Assumed chance that a SAMPLED token is accepted. It must not depend on the token (exactness)."""
-
-RANK_SURVIVAL = (0.8, 0.12, 0.04, 0.02)
-"""Assumed chance of the first, second, ... LISTED child under shared noise, where q says little."""
+__all__ = ["Draw", "Growth", "Subtree", "TokenTree", "TreeNode"]
 
 EMPTY_ROW = ProposalRow(0, (), ())
 
-RowKey = tuple[int, int]
-"""Draft index and parent id: several drafts anchor their rows at one and the same committed tip."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnRow:
-    """A proposal row and the node ids of the tokens drawn from it so far, in the order drawn, those
-    included that the tree had no room for: what follows was drawn without them."""
-
-    row: ProposalRow
-    drawn: dict[int, int] = field(default_factory=dict)
-
-
 MAX_DRAWS = 32  # at one node, of all drafts together: testing them is quadratic in their number
 REMEMBERED_TOKENS = 512  # whose ids are kept for late children; nobody is further behind
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """A SAMPLED child: its token, the row it was drawn from, the tokens drawn from it before."""
-
-    token: int
-    row: ProposalRow
-    gone: tuple[int, ...] = ()
-
-
-@dataclass(slots=True, eq=False)
-class TreeNode:
-    """A token below the tip. Nodes of several drafts with the same content are one TreeNode.
-
-    `position` counts emitted tokens up to and including this one; `ids` are the drafts' ids for it;
-    `listed_q` and `rank` are set where a draft LISTED it; `draws` are its SAMPLED children in the
-    order that they arrived.
-    """
-
-    token: int
-    position: int
-    parent: "TreeNode | None" = None
-    ids: list[int] = field(default_factory=list)
-    listed_q: float = -1.0
-    rank: int = -1
-    children: dict[int, "TreeNode"] = field(default_factory=dict)
-    draws: list[Draw] = field(default_factory=list)
-    rows: dict[RowKey, DrawnRow] = field(default_factory=dict)
-    listed_counts: dict[int, int] = field(default_factory=dict)
-
-    def descendants(self) -> Iterator["TreeNode"]:
-        """All nodes below this one, parents first."""
-        stack = list(self.children.values())
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +32,6 @@ class Growth:
     duplicate: int = 0
     dropped: int = 0
     refused: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Subtree:
-    """Nodes chosen for one pass. Row 0 is the tip, row i the i-th node; parents come first.
-
-    `children[row]` maps a token to the row of that child; `draws[row]` are the SAMPLED children to
-    be tested at that row, in the order drawn.
-    """
-
-    nodes: tuple[TreeNode, ...]
-    parents: tuple[int, ...]
-    children: tuple[dict[int, int], ...]
-    draws: tuple[tuple[Draw, ...], ...]
-
-    def __len__(self) -> int:
-        return len(self.nodes)
 
 
 class TokenTree:
@@ -161,12 +90,20 @@ class TokenTree:
             counts[self._add(node, rows)] += 1
         return Growth(**counts)
 
-    def commit(self, tokens: Sequence[int]) -> list[tuple[int, ...]]:
+    def commit(self, tokens: Sequence[int], *, fresh: bool = False) -> list[tuple[int, ...]]:
         """Appends emitted tokens; what follows them stays, all else is dropped.
 
+        `fresh` says that the last token was chosen after a look at what follows it: that is spent
+        and goes, too. What a row was drawn from before is remembered, for draws still to come.
         Returns, for each token, the ids of the node that had drafted it (none: the target's own).
         """
-        return [self._commit_one(token) for token in tokens]
+        matched = [self._commit_one(token) for token in tokens]
+        if fresh:
+            for node in self.root.children.values():
+                self._forget(node)
+            self.root.children.clear()
+            self.root.draws.clear()
+        return matched
 
     def prune(self, keep: int) -> int:
         """Drops the deepest ids until at most `keep` are alive; returns how many were dropped.
@@ -195,15 +132,10 @@ class TokenTree:
     def select(
         self, budget: int, *, max_depth: int | None = None, by_rank: bool = False
     ) -> Subtree:
-        """The most promising connected subtree of at most `budget` nodes, `max_depth` deep.
-
-        LISTED nodes compete with their q (or, under shared noise, their rank: `by_rank`). A SAMPLED
-        node competes with a weight that knows its context but neither its token nor its q, and
-        waits its turn even where another draft listed the same token: chosen after a look at the
-        token, it would no longer be a fair draw (exactness, trap 2).
-        """
+        """The most promising connected subtree of at most `budget` nodes, `max_depth` deep; see
+        `outrider.selection.select`."""
         deepest = None if max_depth is None else self.root.position + max_depth
-        return _Selection(self.root, by_rank, deepest).take(budget)
+        return select(self.root, budget, deepest=deepest, by_rank=by_rank)
 
     def _check(self, node: Node, rows: dict[int, ProposalRow], chunk_ids: set[int]) -> None:
         parent = self._resolve(node.parent_id)
@@ -321,79 +253,6 @@ class TokenTree:
     def _drop_draws(node: TreeNode) -> None:
         if node.parent is not None:
             node.parent.draws = [d for d in node.parent.draws if d.token != node.token]
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """A node that could be taken next; `survival` is what its own children are weighed with."""
-
-    parent: TreeNode
-    child: TreeNode
-    draw: Draw | None
-    survival: float
-
-
-class _Selection:
-    """A greedy best-first walk: the heap holds what could be taken next.
-
-    Nothing of a drawn token may show before its draw is taken. A LISTED token that could also have
-    been drawn here may carry the descendants of that draw, so what is below it waits for the draws.
-    """
-
-    def __init__(self, root: TreeNode, by_rank: bool, deepest: int | None) -> None:
-        self._by_rank = by_rank
-        self._deepest = deepest
-        self._rows: dict[int, int] = {id(root): 0}
-        self._nodes: list[TreeNode] = []
-        self._parents: list[int] = []
-        self._children: list[dict[int, int]] = [{}]
-        self._draws: list[list[Draw]] = [[]]
-        self._heap: list[tuple[float, int, _Offer]] = []
-        self._order = 0
-        self._push(root, 1.0)
-
-    def take(self, budget: int) -> Subtree:
-        while self._heap and len(self._nodes) < budget:
-            offer = heapq.heappop(self._heap)[-1]
-            child, row = offer.child, self._rows[id(offer.parent)]
-            if offer.draw is not None:
-                self._draws[row].append(offer.draw)
-            if id(child) in self._rows:
-                continue
-            self._rows[id(child)] = len(self._nodes) + 1
-            self._children[row][child.token] = len(self._nodes) + 1
-            self._nodes.append(child)
-            self._parents.append(row)
-            self._children.append({})
-            self._draws.append([])
-            self._push(child, offer.survival)
-        return Subtree(
-            tuple(self._nodes),
-            tuple(self._parents),
-            tuple(self._children),
-            tuple(map(tuple, self._draws)),
-        )
-
-    def _push(self, node: TreeNode, survival: float) -> None:
-        if self._deepest is not None and node.position >= self._deepest:
-            return
-        listed = [child for child in node.children.values() if child.rank >= 0]
-        outside = max(1.0 - sum(child.listed_q for child in listed), 0.05)
-        sampled = survival * SAMPLED_SURVIVAL * outside
-        for child in listed:
-            chance = child.listed_q
-            if self._by_rank:
-                chance = RANK_SURVIVAL[min(child.rank, len(RANK_SURVIVAL) - 1)]
-            weight = survival * chance
-            may_be_drawn = any(child.token in draw.row.ids for draw in node.draws)
-            below = min(weight, sampled) if may_be_drawn else weight
-            self._offer(weight, _Offer(node, child, None, below))
-        for draw in node.draws:
-            self._offer(sampled, _Offer(node, node.children[draw.token], draw, sampled))
-
-    def _offer(self, weight: float, offer: _Offer) -> None:
-        self._order += 1
-        heapq.heappush(self._heap, (-weight, self._order, offer))
 
 
 def _row_key(node: Node) -> RowKey:

@@ -4,31 +4,100 @@ import torch
 from torch import Tensor
 
 from outrider.errors import InternalError
+from outrider.sampling.history import History
 from outrider.sampling.noise import Noise, Stream
-from outrider.sampling.rules import Acceptance, follow, reject
-from outrider.sampling.warping import warp
+from outrider.sampling.processing import allowed_logits, distribution, process
+from outrider.sampling.rules import Acceptance, block, follow, reject
 from outrider.tree import Subtree
 from outrider.types import AcceptanceMode, SamplingParams
 
+NO_HISTORY = History()
+
 
 def accept(
-    subtree: Subtree, logits: Tensor, sampling: SamplingParams, noise: Noise, position: int
+    subtree: Subtree,
+    logits: Tensor,
+    sampling: SamplingParams,
+    noise: Noise,
+    position: int,
+    history: History = NO_HISTORY,
 ) -> Acceptance:
     """Which nodes of `subtree` stand, and the target's own token after them.
 
     logits: [1 + len(subtree), vocab], row 0 the tip's. `position` is the absolute position of the
-    first token below the tip; all random numbers are keyed by absolute positions.
+    first token below the tip; all random numbers are keyed by absolute positions. `history` is the
+    one at the tip; every row is conditioned on the drafted tokens down to it, too (exactness, trap
+    5). What follows a token that ends the text means nothing.
+
+    Raises InvalidArgumentError where the request leaves no token to emit after the accepted ones,
+    and InternalError for NaN logits.
     """
+    rows = _Rows(subtree, logits, sampling, history)
     if sampling.is_greedy:
-        best = logits.argmax(dim=-1)
-        if not bool(torch.isfinite(logits.gather(-1, best[:, None])).all()):
-            raise InternalError("the target returned NaN logits; no token can be chosen from them")
-        tokens = best.tolist()
-        return follow(subtree, lambda row, _: int(tokens[row]))
+        best = _most_likely(logits) if rows.are_as_they_come else None
+        return follow(subtree, lambda row, _: best[row] if best else rows.most_likely(row))
     if sampling.mode is AcceptanceMode.REJECTION:
-        return reject(subtree, lambda row: warp(logits[row], sampling), noise, position)
+        return reject(subtree, rows.distribution, noise, position)
+    if sampling.mode is AcceptanceMode.BLOCK:
+        return block(subtree, rows.distribution, noise, position)
     stream = Stream.COUPLED if sampling.mode is AcceptanceMode.COUPLED else Stream.MATCH
     return follow(
         subtree,
-        lambda row, depth: noise.choose(warp(logits[row], sampling), position + depth, stream),
+        lambda row, depth: noise.choose(rows.distribution(row), position + depth, stream),
     )
+
+
+class _Rows:
+    """The target's rows under the request, each worked out when a decision reaches it."""
+
+    def __init__(
+        self, subtree: Subtree, logits: Tensor, sampling: SamplingParams, history: History
+    ) -> None:
+        self._subtree = subtree
+        self._logits = logits
+        self._sampling = sampling
+        self._histories = {0: history}
+
+    @property
+    def are_as_they_come(self) -> bool:
+        """Whether the request changes no row: what it asks of the tip, it asks of all rows, except
+        for a shortest length, of which rows further down are freer."""
+        tip = self._logits[0]
+        return process(tip, self._sampling, self._histories[0]) is tip
+
+    def distribution(self, row: int) -> Tensor:
+        """p at a row, float64 [vocab]."""
+        end = self._end_of_text(row)
+        if end is not None:
+            p = torch.zeros(self._logits.shape[-1], dtype=torch.float64)
+            p[end] = 1.0
+            return p
+        return distribution(self._logits[row], self._sampling, self._history(row))
+
+    def most_likely(self, row: int) -> int:
+        """argmax p at a row."""
+        end = self._end_of_text(row)
+        if end is not None:
+            return end
+        allowed = allowed_logits(self._logits[row], self._sampling, self._history(row))
+        return _most_likely(allowed[None])[0]
+
+    def _history(self, row: int) -> History:
+        if row not in self._histories:
+            token = self._subtree.nodes[row - 1].token
+            before = self._history(self._subtree.parents[row - 1])
+            self._histories[row] = before.after((token,))
+        return self._histories[row]
+
+    def _end_of_text(self, row: int) -> int | None:
+        """The token of a row that ends the text: a grammar allows nothing after it, and whatever
+        is said to follow it is cut. So it is said to repeat."""
+        token = self._subtree.nodes[row - 1].token if row > 0 else None
+        return token if token in self._histories[0].ends else None
+
+
+def _most_likely(logits: Tensor) -> list[int]:
+    best = logits.argmax(dim=-1)
+    if not bool(torch.isfinite(logits.gather(-1, best[:, None])).all()):
+        raise InternalError("the target returned NaN logits; no token can be chosen from them")
+    return [int(token) for token in best.tolist()]

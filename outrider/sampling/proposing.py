@@ -5,9 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from outrider.sampling.history import History
 from outrider.sampling.noise import DraftNoise, Stream
+from outrider.sampling.processing import process
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
+
+NO_HISTORY = History()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +46,18 @@ def propose(
     width: int,
     top_k: int,
     draw_index: int,
+    history: History = NO_HISTORY,
 ) -> Proposal:
     """Up to `width` children for one node.
 
-    logits: [vocab], already cut to the ids that the target knows; a row of -inf proposes nothing.
-    `position` is the absolute position of the children, `draw_index` a number that no other draw of
-    the session has. Greedy and match list the most likely tokens, coupled the first tokens of the
-    race that the target will run with the same noise, rejection lists width - 1 tokens and samples
-    one outside of them (Hu et al., ICLR 2025).
+    logits: [vocab] in the target's ids, -inf for what the draft cannot say. `position` is the
+    absolute position of the children, `draw_index` a number that no other draw of the session has,
+    `history` the one at the node: the target's rows are conditioned on the same. Where nothing is
+    left to say, nothing is proposed. Greedy and match list the most likely tokens, coupled the
+    first tokens of the race that the target will run with the same noise, rejection and block list
+    width - 1 tokens and sample one outside of them (Hu et al., ICLR 2025).
     """
+    logits = process(logits, sampling, history)
     if not bool(torch.isfinite(logits.max())):
         return Proposal()
     if sampling.is_greedy:

@@ -4,8 +4,9 @@ p is the target's warped distribution at a row, q the sparse row that a SAMPLED 
 drawn from. Random numbers come in as an argument, so tests enumerate every outcome of this code.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -20,10 +21,14 @@ RowDistribution = Callable[[int], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Rows of the accepted nodes, from the tip down, and the target's own token after them."""
+    """Rows of the accepted nodes, from the tip down, and the target's own token after them.
+
+    `fresh`: the token was chosen after a look at what hangs below it, so all of that is spent.
+    """
 
     path: tuple[int, ...]
     token: int
+    fresh: bool = False
 
 
 def follow(subtree: Subtree, decide: Callable[[int, int], int]) -> Acceptance:
@@ -55,7 +60,8 @@ def reject(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) ->
 
     def decide(row: int, depth: int) -> int:
         draws = subtree.draws[row]
-        accepted, residual = try_draws(draws, p(row), noise, position + depth)
+        numbers = (noise.uniform(position + depth, index) for index in count())
+        accepted, residual = try_draws(draws, p(row), numbers)
         if accepted is not None:
             return accepted
         stream = Stream.RESIDUAL if draws else Stream.BONUS
@@ -64,15 +70,101 @@ def reject(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) ->
     return follow(subtree, decide)
 
 
-def try_draws(
-    draws: Sequence[Draw], p: Tensor, noise: Noise, position: int
-) -> tuple[int | None, Tensor]:
-    """The first accepted draw (None: none), and the residual left after the rejected ones."""
-    residual = p
-    for index, draw in enumerate(draws):
+def block(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) -> Acceptance:
+    """Block verification (Sun et al., arXiv 2403.10444), over trees and several drafts.
+
+    The chain of first draws x_1..x_g below a row is judged as a whole: the longest stretch
+    x_1..x_tau with u_i < h_i stands (`chain_below`). tau < g: the next token has the law
+    norm[P_tau p - q]+, against which the other draws of that row are tested one by one, as `reject`
+    does; an accepted one begins a new chain. None accepted, or tau = g: a drawn token descends into
+    a child of that token and begins a new chain there, or ends the round.
+
+    P(tau >= i | x_1..x_i) = P_i wherever the chain ends, so it may end at any node, if only whether
+    it does is not decided by what would come next; and a sibling that made it end is still a fair
+    draw when its turn comes. What hangs below x_{tau + 1} was looked at and is spent: the residual
+    gives it no probability, unless rounding left none at all (p = q), and then the token is taken
+    and the round ends. `position` is the absolute position of the first token below the tip; all u
+    are keyed by it, as a later round may judge the same positions again.
+    """
+    numbers = (noise.uniform(position, index) for index in count())
+    path: list[int] = []
+    row = 0
+    while True:
+        chain = chain_below(subtree, row, p)
+        end = len(chain) - 1
+        tau = next((i for i in range(end, 0, -1) if chain[i].stands(next(numbers))), 0)
+        path += [link.row for link in chain[1 : tau + 1]]
+        row, left = chain[tau].row, chain[tau].left
+        depth = position + len(path)
+        if left is None:
+            token = noise.choose(p(row), depth, Stream.BONUS)
+        else:
+            spent, *siblings = subtree.draws[row]
+            token = spent.token
+            mass = float(left.sum())
+            if mass > 0:
+                accepted, residual = try_draws(siblings, left / mass, numbers)
+                token = (
+                    noise.choose(residual, depth, Stream.RESIDUAL) if accepted is None else accepted
+                )
+            if token == spent.token:
+                return Acceptance(tuple(path), token, fresh=True)
+        child = subtree.children[row].get(token)
+        if child is None:
+            return Acceptance(tuple(path), token)
+        path.append(child)
+        row = child
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A node of a chain: its row, P_i, and [P_i p - q]+ of the next draw's q; `left` is None where
+    the chain ends.
+    """
+
+    row: int
+    weight: float
+    left: Tensor | None
+
+    def stands(self, u: float) -> bool:
+        """Whether u < h_i, without a division: h_i = S_i / (S_i + 1 - P_i) with S_i the sum of
+        `left` (0/0: it stands), and P_i at the end (Sun et al., algorithm 2)."""
+        if self.left is None:
+            return accepts(u, 1.0, self.weight)
+        mass = float(self.left.sum())
+        scale = mass + 1.0 - self.weight
+        return scale <= 0 or accepts(u, scale, mass)
+
+
+def chain_below(subtree: Subtree, row: int, p: RowDistribution) -> list[Link]:
+    """The chain of first draws below a row, itself first: P_0 = 1, P_i = min(1, P_{i-1} p/q).
+
+    Where P_i is 0 no longer stretch can stand, so nothing is read below: it may be forbidden.
+    """
+    chain: list[Link] = []
+    weight = 1.0
+    while weight > 0 and subtree.draws[row]:
+        draw = subtree.draws[row][0]
+        weighted = weight * p(row)
         ids, q = row_without(draw.row, draw.gone)
-        q_token = float(q[(ids == draw.token).nonzero().flatten()[0]])
-        if accepts(noise.uniform(position, index), q_token, float(residual[draw.token])):
+        chain.append(Link(row, weight, excess(weighted, ids, q)))
+        weight = min(1.0, float(weighted[draw.token]) / probability(draw.token, ids, q))
+        row = subtree.children[row][draw.token]
+    return [*chain, Link(row, weight, None)]
+
+
+def try_draws(
+    draws: Sequence[Draw], p: Tensor, numbers: Iterator[float]
+) -> tuple[int | None, Tensor]:
+    """The first accepted draw (None: none), and the residual left after the rejected ones.
+
+    `numbers` are the acceptance numbers u, one for each test.
+    """
+    residual = p
+    for draw in draws:
+        ids, q = row_without(draw.row, draw.gone)
+        r_token = float(residual[draw.token])
+        if accepts(next(numbers), probability(draw.token, ids, q), r_token):
             return draw.token, residual
         left = residual_after(residual, ids, q)
         if left is None:
@@ -88,11 +180,21 @@ def accepts(u: float, q: float, r: float) -> bool:
 
 def residual_after(r: Tensor, ids: Tensor, q: Tensor) -> Tensor | None:
     """norm[r - q]+ (Leviathan et al. 2023, section 2.3); None where it is empty: then r = q."""
-    left = r.clone()
-    left[ids] -= q.to(r.device)
-    left.clamp_(min=0)
+    left = excess(r, ids, q)
     mass = left.sum()
     return left / mass if float(mass) > 0 else None
+
+
+def excess(r: Tensor, ids: Tensor, q: Tensor) -> Tensor:
+    """[r - q]+, not normalised."""
+    left = r.clone()
+    left[ids] -= q.to(r.device)
+    return left.clamp_(min=0)
+
+
+def probability(token: int, ids: Tensor, q: Tensor) -> float:
+    """What a sparse row gives a token of its own."""
+    return float(q[(ids == token).nonzero().flatten()[0]])
 
 
 def row_without(row: ProposalRow, gone: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -8,17 +8,17 @@ seams of the production code, not what happens between them.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from outrider.sampling.accepting import accept
+from outrider.sampling.history import History
 from outrider.sampling.noise import DraftNoise, Noise, PhiloxNoise, Stream
+from outrider.sampling.processing import distribution
 from outrider.sampling.proposing import Candidate, Proposal, propose
 from outrider.sampling.rules import Acceptance
-from outrider.sampling.warping import warp
 from outrider.tree import Subtree, TokenTree
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
@@ -38,6 +38,8 @@ Rows = Callable[[Prefix], Tensor]
 """A distribution, float64 [vocab], after each prefix of emitted tokens."""
 
 REJECTION = SamplingParams(mode=AcceptanceMode.REJECTION)
+BLOCK = SamplingParams(mode=AcceptanceMode.BLOCK)
+NO_HISTORY = History()
 
 IDS_PER_ACTION = 256
 
@@ -49,9 +51,14 @@ class Propose(Protocol):
 
 
 def production_draft(
-    q: Rows, *, width: int = 1, top_k: int = 64, sampling: SamplingParams = REJECTION
+    q: Rows,
+    *,
+    width: int = 1,
+    top_k: int = 64,
+    sampling: SamplingParams = REJECTION,
+    history: History = NO_HISTORY,
 ) -> Propose:
-    """A draft that proposes with the production code."""
+    """A draft that proposes with the production code; `history` is the one before the answer."""
 
     def run(noise: DraftNoise, prefix: Prefix, draw_index: int) -> Proposal:
         return propose(
@@ -62,6 +69,7 @@ def production_draft(
             width=width,
             top_k=top_k,
             draw_index=draw_index,
+            history=history.after(prefix),
         )
 
     return run
@@ -149,27 +157,36 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """The outcome of a round."""
+
+    tokens: Prefix
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A moment of a generation. `log` is everything that ever happened to the tree."""
 
     emitted: Prefix
-    log: tuple[Chunk | Prune | Prefix, ...]
+    log: tuple[Chunk | Prune | Commit, ...]
     heads: tuple[Head, ...]
     indices: tuple[int, ...]
     under_way: tuple[tuple[int, Chunk], ...] = ()
 
 
-Accept = Callable[[Subtree, Tensor, SamplingParams, Noise, int], Acceptance]
+Accept = Callable[[Subtree, Tensor, SamplingParams, Noise, int, History], Acceptance]
 Select = Callable[[TokenTree, int], Subtree]
 Send = Callable[[Chunk], Chunk]
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """A target, its drafts and a schedule that is repeated until `length` tokens are emitted.
+    """A target, its drafts and a schedule that is repeated until `length` tokens are emitted, or a
+    token that ends the text.
 
-    The schedule knows no tokens. `accept`, `select` and `send` are the production steps; a test
-    that plants a bug swaps one of them, or a draft.
+    The schedule knows no tokens. `history` is the one before the first token. `accept`, `select`
+    and `send` are the production steps; a test that plants a bug swaps one of them, or a draft.
     """
 
     target: Rows
@@ -177,6 +194,7 @@ class Simulation:
     schedule: tuple[Action, ...]
     length: int
     sampling: SamplingParams = REJECTION
+    history: History = NO_HISTORY
     capacity: int = 4096
     accept: Accept = accept
     select: Select = TokenTree.select
@@ -192,15 +210,25 @@ class Simulation:
         return tokens
 
     def expected_law(self) -> Law:
-        """The product of the target's conditionals, warped as the request asks."""
-        vocab = range(self.target(()).shape[-1])
+        """The product of the target's conditionals, as the request asks for them."""
         law: dict[Prefix, float] = {}
-        for tokens in product(vocab, repeat=self.length):
-            law[tokens] = 1.0
-            for position, token in enumerate(tokens):
-                p = warp(self.target(tokens[:position]).log(), self.sampling)
-                law[tokens] *= float(p[token])
+        texts: list[tuple[Prefix, float]] = [((), 1.0)]
+        while texts:
+            tokens, probability = texts.pop()
+            if self.text(tokens) is not None:
+                law[tokens] = probability
+                continue
+            logits = self.target(tokens).log()
+            p = distribution(logits, self.sampling, self.history.after(tokens)).tolist()
+            texts += [((*tokens, x), probability * chance) for x, chance in enumerate(p) if chance]
         return law
+
+    def text(self, emitted: Prefix) -> Prefix | None:
+        """The whole text that `emitted` begins with, None where more has to come."""
+        for count, token in enumerate(emitted[: self.length], start=1):
+            if token in self.history.ends:
+                return emitted[:count]
+        return emitted[: self.length] if len(emitted) >= self.length else None
 
     def total_variation(self) -> float:
         """Distance of the law from the target's."""
@@ -224,7 +252,7 @@ class _Enumeration:
         self._simulation = simulation
         self._noise = noise
         self._proposals: dict[tuple[int, Prefix], list[tuple[float, Proposal]]] = {}
-        self._verdicts: dict[object, list[tuple[float, Prefix]]] = {}
+        self._verdicts: dict[object, list[tuple[float, Commit]]] = {}
 
     def run(self) -> Law:
         drafts = self._simulation.drafts
@@ -238,8 +266,9 @@ class _Enumeration:
                 reached: list[tuple[float, State]] = []
                 for probability, state in states:
                     for chance, after in self._act(action, state, step):
-                        if len(after.emitted) >= self._simulation.length:
-                            law[after.emitted[: self._simulation.length]] += probability * chance
+                        text = self._simulation.text(after.emitted)
+                        if text is not None:
+                            law[text] += probability * chance
                         else:
                             reached.append((probability * chance, after))
                 states = self._merged(reached) if isinstance(action, Verify) else reached
@@ -298,15 +327,16 @@ class _Enumeration:
     def _verify(self, state: State, budget: int) -> Iterator[tuple[float, State]]:
         subtree = self._simulation.select(self._tree(state), budget)
         assert len(subtree) <= budget
-        for chance, tokens in self._decide(subtree, state.emitted):
-            emitted = (*state.emitted, *tokens)
+        for chance, commit in self._decide(subtree, state.emitted):
+            emitted = (*state.emitted, *commit.tokens)
+            tip = Head(len(emitted), emitted)
             heads = tuple(
-                head if head.prefix[: len(emitted)] == emitted else Head(len(emitted), emitted)
+                tip if commit.fresh or head.prefix[: len(emitted)] != emitted else head
                 for head in state.heads
             )
-            yield chance, replace(state, emitted=emitted, log=(*state.log, tokens), heads=heads)
+            yield chance, replace(state, emitted=emitted, log=(*state.log, commit), heads=heads)
 
-    def _decide(self, subtree: Subtree, emitted: Prefix) -> list[tuple[float, Prefix]]:
+    def _decide(self, subtree: Subtree, emitted: Prefix) -> list[tuple[float, Commit]]:
         key = (
             emitted,
             tuple(node.token for node in subtree.nodes),
@@ -317,16 +347,16 @@ class _Enumeration:
         if key not in self._verdicts:
             simulation = self._simulation
             logits = torch.stack([simulation.target(p).log() for p in _prefixes(subtree, emitted)])
-            law: dict[Prefix, float] = defaultdict(float)
+            history = simulation.history.after(emitted)
+            law: dict[Commit, float] = defaultdict(float)
             for chance, accepted in self._outcomes(
                 lambda noise: simulation.accept(
-                    subtree, logits, simulation.sampling, noise, len(emitted)
+                    subtree, logits, simulation.sampling, noise, len(emitted), history
                 )
             ):
                 tokens = (subtree.nodes[row - 1].token for row in accepted.path)
-                emitted_now = (*tokens, accepted.token)
-                law[emitted_now] += chance
-            self._verdicts[key] = [(chance, tokens) for tokens, chance in law.items()]
+                law[Commit((*tokens, accepted.token), accepted.fresh)] += chance
+            self._verdicts[key] = [(chance, commit) for commit, chance in law.items()]
         return self._verdicts[key]
 
     def _tree(self, state: State) -> TokenTree:
@@ -337,7 +367,7 @@ class _Enumeration:
             elif isinstance(event, Prune):
                 tree.prune(event.keep)
             else:
-                tree.commit(event)
+                tree.commit(event.tokens, fresh=event.fresh)
         return tree
 
     def _merged(self, states: Sequence[tuple[float, State]]) -> list[tuple[float, State]]:

@@ -4,7 +4,7 @@ A variant swaps one step of the simulation or one function; production code is n
 scenario is exact without its bug, so it is the bug that is found.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from outrider.sampling import rules
 from outrider.sampling.accepting import accept
+from outrider.sampling.history import History
 from outrider.sampling.noise import DraftNoise, Noise, Stream
 from outrider.sampling.proposing import Candidate, Proposal
 from outrider.sampling.rules import Acceptance, accepts, follow, residual_after, row_without
@@ -81,12 +82,12 @@ def q_of_token(draw: Draw) -> float:
 
 
 def siblings_against_p(
-    draws: Sequence[Draw], p: Tensor, noise: Noise, position: int
+    draws: Sequence[Draw], p: Tensor, numbers: Iterator[float]
 ) -> tuple[int | None, Tensor]:
     """Tests each sibling on its own against p; only the end looks at the residual."""
     residual = p
-    for index, draw in enumerate(draws):
-        if accepts(noise.uniform(position, index), q_of_token(draw), float(p[draw.token])):
+    for draw in draws:
+        if accepts(next(numbers), q_of_token(draw), float(p[draw.token])):
             return draw.token, residual
         left = residual_after(residual, *row_without(draw.row, draw.gone))
         residual = residual if left is None else left
@@ -94,10 +95,10 @@ def siblings_against_p(
 
 
 def residual_of_last_row_only(
-    draws: Sequence[Draw], p: Tensor, noise: Noise, position: int
+    draws: Sequence[Draw], p: Tensor, numbers: Iterator[float]
 ) -> tuple[int | None, Tensor]:
     """Tests siblings as it should, then draws from norm[p - q]+ with the last sibling's q."""
-    accepted, residual = real_try_draws(draws, p, noise, position)
+    accepted, residual = real_try_draws(draws, p, numbers)
     if accepted is None and draws:
         last = residual_after(p, *row_without(draws[-1].row, draws[-1].gone))
         residual = residual if last is None else last
@@ -109,7 +110,12 @@ def without_removing_earlier_draws(row: ProposalRow, gone: Sequence[int]) -> tup
 
 
 def argmax_match(
-    subtree: Subtree, logits: Tensor, sampling: SamplingParams, noise: Noise, position: int
+    subtree: Subtree,
+    logits: Tensor,
+    sampling: SamplingParams,
+    noise: Noise,
+    position: int,
+    history: History,
 ) -> Acceptance:
     """Accepts a sampled token where it is the target's most likely one."""
 
@@ -126,7 +132,12 @@ def argmax_match(
 
 
 def listed_tested_and_drawn(
-    subtree: Subtree, logits: Tensor, sampling: SamplingParams, noise: Noise, position: int
+    subtree: Subtree,
+    logits: Tensor,
+    sampling: SamplingParams,
+    noise: Noise,
+    position: int,
+    history: History,
 ) -> Acceptance:
     """Accepts each LISTED child with probability p(x), then draws from the whole of p."""
 
@@ -157,9 +168,14 @@ class SharedUniform(ForkingNoise):
 
 
 def accept_with_shared_u(
-    subtree: Subtree, logits: Tensor, sampling: SamplingParams, noise: Noise, position: int
+    subtree: Subtree,
+    logits: Tensor,
+    sampling: SamplingParams,
+    noise: Noise,
+    position: int,
+    history: History,
 ) -> Acceptance:
-    return accept(subtree, logits, sampling, SharedUniform(noise), position)
+    return accept(subtree, logits, sampling, SharedUniform(noise), position, history)
 
 
 def full_softmax_but_top_k_sent(q: Table, top_k: int) -> Propose:
