@@ -137,6 +137,9 @@ class DraftPeer(Peer):
     for, or one that works on any ids.
     """
 
+    shared_tokens = 0
+    """Tokens that a draft of another tokenizer and the target both have; 0 for all others."""
+
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
         self.channel = open_channel(address)
         self.client = DraftClient(self.channel, address)

@@ -60,8 +60,5 @@ class History:
         if self.has_penalties:
             counts = Counter(counts)
             counts.update(tokens)
-        grammar = self.grammar
-        if grammar is not None:
-            for token in tokens:
-                grammar = grammar.after(token)
+        grammar = None if self.grammar is None else self.grammar.after_all(tokens)
         return replace(self, counts=counts, length=self.length + len(tokens), grammar=grammar)

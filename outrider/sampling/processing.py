@@ -5,6 +5,9 @@ logit bias, allowed and banned tokens, grammar, min_tokens; then temperature, to
 (`outrider.sampling.warping`).
 """
 
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -24,8 +27,17 @@ def distribution(logits: Tensor, sampling: SamplingParams, history: History) -> 
 
 
 def allowed_logits(logits: Tensor, sampling: SamplingParams, history: History) -> Tensor:
-    """`process`, refusing a row that the request leaves empty although the model does not."""
+    """`process` for a row that a token must come from.
+
+    Raises InvalidArgumentError where the request leaves nothing of a row that the model does not
+    leave empty, and where its grammar ran into a limit.
+    """
     processed = process(logits, sampling, history)
+    if history.grammar is not None and history.grammar.problem:
+        raise InvalidArgumentError(
+            f"after {history.length} tokens the grammar became too much to follow: "
+            f"{history.grammar.problem}; give a simpler one"
+        )
     if processed is not logits and is_empty(processed) and not is_empty(logits):
         raise InvalidArgumentError(
             f"after {history.length} tokens the request's allowed tokens, banned tokens and "
@@ -42,24 +54,23 @@ def is_empty(logits: Tensor) -> bool:
 def process(logits: Tensor, sampling: SamplingParams, history: History) -> Tensor:
     """Logits [vocab] with penalties and bias added and forbidden tokens at -inf.
 
-    Returns `logits` itself where the request asks for nothing. Ids beyond the vocabulary are passed
-    over: a draft may know fewer than the target.
+    Returns `logits` itself where the request asks for nothing, else a new row: float64 where a
+    penalty asks, of their own type otherwise. Ids beyond the row are passed over: a draft may know
+    fewer than the target. A row after a grammar's `problem` is -inf everywhere.
     """
     row = _penalised(logits, sampling, history)
     width = row.shape[-1]
-    bias = [(token, number) for token, number in sampling.logit_bias if token < width]
-    if bias:
-        row = row.clone()
-        ids = torch.tensor([token for token, _ in bias], device=row.device)
-        row[ids] += torch.tensor([n for _, n in bias], dtype=row.dtype, device=row.device)
+    if sampling.logit_bias:
+        row = _added(row, dict(sampling.logit_bias))
     if sampling.allowed_token_ids is not None:
-        row = _without(row, ~_among(sampling.allowed_token_ids, width))
+        row = row.masked_fill(~_among(sampling.allowed_token_ids, width, row.device), -torch.inf)
     if sampling.banned_token_ids:
-        row = _without(row, _among(sampling.banned_token_ids, width))
+        row = row.masked_fill(_among(sampling.banned_token_ids, width, row.device), -torch.inf)
     if history.grammar is not None:
-        row = _without(row, ~history.grammar.allowed(width, history.ends))
+        allowed = history.grammar.allowed(width, history.ends)
+        row = row.masked_fill(~allowed.to(row.device), -torch.inf)
     if history.length < history.min_tokens and history.ends:
-        longer = _without(row, _among(history.ends, width))
+        longer = row.masked_fill(_among(history.ends, width, row.device), -torch.inf)
         # A grammar may be complete before: then the text ends.
         row = row if history.grammar is not None and is_empty(longer) else longer
     return row
@@ -70,33 +81,44 @@ def _penalised(logits: Tensor, sampling: SamplingParams, history: History) -> Te
     presence penalties, as the OpenAI API defines them, over the answer."""
     if not history.has_penalties:
         return logits
-    row = logits.to(torch.float64) if logits.device.type != "mps" else logits.cpu().double()
-    row = row.clone()
-    width = row.shape[-1]
+    row = logits.cpu() if logits.device.type == "mps" else logits
+    row = row.to(torch.float64, copy=True)
     if sampling.repetition_penalty != 1:
-        seen = _ids({*history.prompt, *history.counts}, width, row)
-        values = row[seen]
-        factor = sampling.repetition_penalty
+        answer = _ids((token for token in history.counts if token not in history.prompt), row)
+        seen = torch.cat([_prompt_ids(history.prompt, row.shape[-1], row.device), answer])
+        values, factor = row[seen], sampling.repetition_penalty
         row[seen] = torch.where(values > 0, values / factor, values * factor)
-    counted = {token: n for token, n in history.counts.items() if token < width}
-    if counted:
-        ids = torch.tensor(list(counted), device=row.device)
-        counts = torch.tensor(list(counted.values()), dtype=row.dtype, device=row.device)
-        row[ids] -= sampling.frequency_penalty * counts + sampling.presence_penalty
+    if sampling.frequency_penalty or sampling.presence_penalty:
+        frequency, presence = sampling.frequency_penalty, sampling.presence_penalty
+        row = _added(row, {token: -frequency * n - presence for token, n in history.counts.items()})
     return row
 
 
-def _ids(tokens: "set[int]", width: int, row: Tensor) -> Tensor:
-    known = sorted(token for token in tokens if token < width)
+def _added(row: Tensor, numbers: Mapping[int, float]) -> Tensor:
+    """A new row with each of `numbers` added at its token."""
+    ids = _ids(numbers, row)
+    values = [number for token, number in numbers.items() if 0 <= token < row.shape[-1]]
+    return row.index_add(0, ids, torch.tensor(values, dtype=row.dtype, device=row.device))
+
+
+def _ids(tokens: Iterable[int], row: Tensor) -> Tensor:
+    """Those that the row has, int64, in their order."""
+    known = [token for token in tokens if 0 <= token < row.shape[-1]]
     return torch.tensor(known, dtype=torch.int64, device=row.device)
 
 
-def _among(tokens: "frozenset[int]", width: int) -> Tensor:
-    """Bool [width], true at `tokens`."""
+@lru_cache(maxsize=64)
+def _prompt_ids(tokens: frozenset[int], width: int, device: torch.device) -> Tensor:
+    """As `_ids`, of a set that a request asks for at every node; to be read only."""
+    known = [token for token in tokens if 0 <= token < width]
+    return torch.tensor(known, dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=64)
+def _among(tokens: frozenset[int], width: int, device: torch.device) -> Tensor:
+    """Bool [width], true at `tokens`. Kept, for a request asks for the same ones at every node; to
+    be read only.
+    """
     mask = torch.zeros(width, dtype=torch.bool)
-    mask[[token for token in tokens if token < width]] = True
-    return mask
-
-
-def _without(row: Tensor, forbidden: Tensor) -> Tensor:
-    return row.masked_fill(forbidden.to(row.device), -torch.inf)
+    mask[[token for token in tokens if 0 <= token < width]] = True
+    return mask.to(device)

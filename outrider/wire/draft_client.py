@@ -44,8 +44,7 @@ class Done:
 
 
 class DraftStream(Link[draft_pb2.DraftRequest]):
-    """One session at a draft. Arrivals: Opened, then RelayedChunk, at the end perhaps
-    Done."""
+    """One session at a draft. Arrivals: Opened, then RelayedChunk, at most one Done."""
 
     def commit(self, commit: DraftCommit) -> None:
         """Tells the draft what was emitted, and its plan from now on."""
