@@ -5,14 +5,31 @@ Knows models and proposals; knows no gRPC and no queues.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from draft_service.sessions import TIP_NODE, DraftSession, Task
-from outrider.errors import OutriderError
+from draft_service.translation import SameIds, Translation
+from draft_service.vocabularies import Target, Vocabularies
+from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import TIP, CausalModel, Feed
+from outrider.sampling.grammar import GrammarState
 from outrider.sampling.proposing import propose
 from outrider.types import Chunk, DraftCommit, DraftOpening
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A session to be opened: its tokens in the model's ids, the number of the target's ids that
+    it may meet, and its grammar.
+    """
+
+    opening: DraftOpening
+    translation: Translation
+    model_ids: list[int]
+    vocab_size: int
+    grammar: GrammarState | None
 
 
 class Drafter:
@@ -20,20 +37,42 @@ class Drafter:
 
     def __init__(self, model: CausalModel) -> None:
         self.model = model
+        self.vocabularies = Vocabularies(model)
 
-    def vocab_size(self, opening: DraftOpening) -> int:
-        """Token ids that both the target and the draft know."""
-        return min(opening.vocab_size, self.model.info.vocab_size or opening.vocab_size)
+    def prepare(self, opening: DraftOpening, target: Target) -> Prepared:
+        """What takes time and no model: the tokens as the draft reads them, and the grammar.
+
+        Raises InvalidArgumentError for a token outside the vocabulary, and for a grammar that is
+        none.
+        """
+        tokens = (*opening.prompt_ids, *opening.emitted_ids)
+        vocab_size = opening.vocab_size
+        if isinstance(target.translation, SameIds):
+            vocab_size = min(vocab_size, self.model.info.vocab_size or vocab_size)
+        if max(tokens) >= vocab_size:
+            raise InvalidArgumentError(
+                f"token id {max(tokens)} is outside the draft's vocabulary of {vocab_size} ids"
+            )
+        model_ids = target.translation.prompt(opening.prompt_ids)
+        for token in opening.emitted_ids:
+            model_ids += target.translation.token(token)
+        grammar = target.compile(opening.sampling.grammar, opening.end_token_ids)
+        return Prepared(opening, target.translation, model_ids, vocab_size, grammar)
 
     def open(self, opening: DraftOpening) -> DraftSession:
+        """`prepare` and `start` in one, for whoever has nothing to keep free meanwhile."""
+        return self.start(self.prepare(opening, self.vocabularies.find(opening.tokenizer_hash)))
+
+    def start(self, prepared: Prepared) -> DraftSession:
         """A session with whatever prefix of its tokens is cached."""
-        sequence = self.model.open((*opening.prompt_ids, *opening.emitted_ids))
         return DraftSession(
-            opening,
-            sequence,
-            self.vocab_size(opening),
+            prepared.opening,
+            self.model.open(prepared.model_ids),
+            prepared.translation,
+            prepared.model_ids,
+            prepared.vocab_size,
             self.model.info.context_tokens,
-            frozenset(self.model.info.eos_token_ids),
+            prepared.grammar,
         )
 
     def close(self, session: DraftSession) -> None:
@@ -74,13 +113,14 @@ class Drafter:
             return None
         opening, plan = session.opening, session.plan
         proposal = propose(
-            rows[0][: opening.vocab_size],
+            session.translation.rows(rows[0])[: opening.vocab_size],
             opening.sampling,
             session.noise,
             position=session.length + session.leaf_depth(),
             width=plan.width,
             top_k=plan.proposal_top_k,
             draw_index=session.next_id(),
+            history=session.history,
         )
         return session.grow(proposal, step_us)
 

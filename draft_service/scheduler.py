@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession, Task
 from draft_service.settings import DraftSettings
+from draft_service.vocabularies import Target
 from outrider.errors import (
     CapacityError,
     DeadlineError,
     InternalError,
-    InvalidArgumentError,
     OutriderError,
-    TokenizerMismatchError,
     UnavailableError,
 )
 from outrider.models.thread import ModelThread, finished, wait_set
@@ -26,7 +25,16 @@ from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
 Pass = list[tuple[DraftSession, Task]]
-Result = Chunk | OutriderError
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more can follow in a session; `reason` is for the user."""
+
+    reason: str
+
+
+Result = Chunk | OutriderError | Done
 
 MAX_UNREAD_CHUNKS = 256
 """A session whose caller leaves so many unread is not drafted for until they are taken."""
@@ -47,10 +55,12 @@ class Seat:
     """
 
     session: DraftSession
+    target: Target
     heard_at: float
     commits: deque[DraftCommit] = field(default_factory=deque)
     chunks: list[Chunk] = field(default_factory=list)
     error: OutriderError | None = None
+    done: Done | None = None
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -81,17 +91,24 @@ class Scheduler:
         self._loop = asyncio.create_task(self._run())
 
     async def open(self, opening: DraftOpening) -> Seat:
-        """A new session. Raises before anything is computed where it cannot work."""
-        self._refuse(opening)
+        """A new session. Raises before the model is asked where it cannot work."""
+        self._refuse()
+        target = self.drafter.vocabularies.hold(opening.tokenizer_hash)
         self._opening += 1
         try:
+            prepared = await asyncio.to_thread(self.drafter.prepare, opening, target)
             session = await self._thread.open(
-                lambda: self.drafter.open(opening), self.drafter.close
+                lambda: self.drafter.start(prepared), self.drafter.close
             )
+        except BaseException:
+            self.drafter.vocabularies.release(target)
+            raise
         finally:
             self._opening -= 1
             self._ended.set()
-        seat = Seat(session, time.monotonic())
+        seat = Seat(session, target, time.monotonic())
+        if session.done_reason:
+            seat.done = Done(session.done_reason)
         self._seats.append(seat)
         self._changed.set()
         return seat
@@ -140,6 +157,9 @@ class Scheduler:
             for seat, result in results:
                 if isinstance(result, OutriderError):
                     seat.fail(result)
+                elif isinstance(result, Done):
+                    seat.done = result
+                    seat.changed.set()
                 else:
                     seat.chunks.append(result)
                     seat.changed.set()
@@ -167,16 +187,19 @@ class Scheduler:
                 return results, True
 
     def _commit_all(self) -> list[tuple[Seat, Result]]:
-        """Applies the commits that have come, each session's in order."""
-        failures: list[tuple[Seat, Result]] = []
+        """Applies the commits that have come, each session's in order; returns the sessions that
+        end with one."""
+        ends: list[tuple[Seat, Result]] = []
         for seat in list(self._seats):
             try:
                 while seat.commits and seat.error is None:
                     self.drafter.commit(seat.session, seat.commits.popleft())
+                    if seat.session.done_reason:
+                        ends.append((seat, Done(seat.session.done_reason)))
             except OutriderError as error:
                 seat.error = error
-                failures.append((seat, error))
-        return failures
+                ends.append((seat, error))
+        return ends
 
     def _share(self) -> tuple[list[Seat], Pass]:
         """Drafting first, shallow leaves before deep ones; prompts share what is left of the
@@ -203,8 +226,7 @@ class Scheduler:
                 return [error]
             return [chunk for task in tasks for chunk in self._step([task])]
 
-    def _refuse(self, opening: DraftOpening) -> None:
-        info = self.drafter.model.info
+    def _refuse(self) -> None:
         if self._is_draining:
             raise UnavailableError("the draft is shutting down; use another one")
         if len(self._seats) + self._opening >= self._settings.max_sessions:
@@ -213,20 +235,6 @@ class Scheduler:
                 "try again later, or raise --max-sessions",
                 retry_after_s=1.0,
             )
-        if info.tokenizer_hash and info.tokenizer_hash != opening.tokenizer_hash:
-            raise TokenizerMismatchError(
-                f"the draft {info.model_name} and the target have different tokenizers; "
-                "use a draft of the target's family, or ngram:"
-            )
-        length = len(opening.prompt_ids) + len(opening.emitted_ids)
-        if length >= info.context_tokens:
-            raise InvalidArgumentError(
-                f"prompt and answer have {length} tokens, the draft's context is "
-                f"{info.context_tokens}; it cannot help here"
-            )
-        top = max((*opening.prompt_ids, *opening.emitted_ids))
-        if top >= self.drafter.vocab_size(opening):
-            raise InvalidArgumentError(f"token id {top} is outside the draft's vocabulary")
 
     def _expire(self, now: float) -> None:
         for seat in list(self._seats):
@@ -246,5 +254,6 @@ class Scheduler:
             return None
         seat.is_closed = True
         self._seats.remove(seat)
+        self.drafter.vocabularies.release(seat.target)
         self._ended.set()
         return self._thread.later(lambda: self.drafter.close(seat.session))

@@ -8,7 +8,9 @@ from typing import Any
 import grpc
 
 from draft_service.scheduler import Scheduler, Seat
-from outrider.errors import InvalidArgumentError, OutriderError
+from draft_service.uploads import UPLOAD_S, collect
+from outrider.errors import CapacityError, DeadlineError, InvalidArgumentError, OutriderError
+from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk
 from outrider.v1 import draft_pb2, draft_pb2_grpc
 from outrider.wire.calls import first_message, internal_error
@@ -20,6 +22,8 @@ from outrider.wire.convert import (
     info_to,
 )
 
+MAX_UPLOADS = 4
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -29,13 +33,39 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     def __init__(self, scheduler: Scheduler, max_sessions: int) -> None:
         self._scheduler = scheduler
         self._max_sessions = max_sessions
+        self._uploads = 0
 
     async def GetModelInfo(
         self, request: draft_pb2.DraftServiceGetModelInfoRequest, context: Context
     ) -> draft_pb2.DraftServiceGetModelInfoResponse:
         """Which model the service runs."""
-        info = self._scheduler.drafter.model.info
+        info = self._scheduler.drafter.vocabularies.info
         return draft_pb2.DraftServiceGetModelInfoResponse(model=info_to(info, self._max_sessions))
+
+    async def SetVocabulary(
+        self, request_iterator: AsyncIterator[draft_pb2.SetVocabularyRequest], context: Context
+    ) -> draft_pb2.SetVocabularyResponse:
+        """Learns a target's vocabulary, so that it can draft for it."""
+        if self._uploads >= MAX_UPLOADS:
+            raise CapacityError(
+                f"{MAX_UPLOADS} vocabularies are being sent already; try again later",
+                retry_after_s=1.0,
+            )
+        self._uploads += 1
+        try:
+            upload = collect(request_iterator)
+            name, vocabulary = await asyncio.wait_for(upload, UPLOAD_S)
+            vocabularies = self._scheduler.drafter.vocabularies
+            target = await asyncio.to_thread(vocabularies.read, name, vocabulary)
+        except asyncio.TimeoutError as error:
+            raise DeadlineError(
+                f"the vocabulary did not arrive within {UPLOAD_S:.0f} s; send it faster"
+            ) from error
+        finally:
+            self._uploads -= 1
+        shared = vocabularies.keep(name, target)
+        get_logger().info("vocabulary_known", tokenizer_hash=name[:12], shared_tokens=shared)
+        return draft_pb2.SetVocabularyResponse(shared_tokens=shared)
 
     async def Draft(
         self, request_iterator: AsyncIterator[draft_pb2.DraftRequest], context: Context
@@ -56,6 +86,10 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
                     continue
                 if seat.error is not None:
                     raise seat.error
+                if seat.done is not None:
+                    done = draft_pb2.DraftDone(reason=seat.done.reason)
+                    yield draft_pb2.DraftResponse(done=done)
+                    return
                 if reader.done():
                     return
                 seat.changed.clear()

@@ -5,8 +5,11 @@ Knows tokens and node numbers; knows no gRPC and runs no model.
 
 from dataclasses import dataclass, field
 
+from draft_service.translation import Translation
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import ModelSequence
+from outrider.sampling.grammar import GrammarState
+from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.proposing import Proposal
 from outrider.tree import TokenTree
@@ -31,8 +34,8 @@ MAX_NODES = 256 * 32
 class Task:
     """What the next pass runs for a session: committed tokens without KV, or one drafted node.
 
-    `parent` is the model's number of the node's parent; `wants_row` is False for a chunk of a
-    prompt.
+    `tokens` are the model's ids, `parent` is the model's number of the node's parent; `wants_row`
+    is False for a chunk of a prompt.
     """
 
     tokens: tuple[int, ...]
@@ -46,42 +49,71 @@ class DraftSession:
 
     `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing
     is to be done before the next commit. `numbers` maps node ids to the model's numbers of fed
-    nodes.
+    nodes. `history` is the one at the leaf: every proposal is conditioned on what it hangs below
+    (exactness, trap 5). Without `grammar` the request's is not followed, which costs acceptance
+    only: the target follows it.
+
+    Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
+    the draft's model reads them, and its context is counted in those.
     """
 
     opening: DraftOpening
     sequence: ModelSequence
+    translation: Translation
+    model_ids: list[int]
     vocab_size: int
     context_tokens: int
-    eos_token_ids: frozenset[int]
+    grammar: GrammarState | None = None
     plan: DraftPlan = field(init=False)
     tree: TokenTree = field(init=False)
     noise: PhiloxNoise = field(init=False)
+    history: History = field(init=False)
     leaf: int | None = TIP_NODE
     numbers: dict[int, int] = field(default_factory=dict)
     next_counter: int = 0
+    _opened_with: int = field(init=False)
+    _at_tip: History = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plan = self.opening.plan
-        self.tree = TokenTree(self.opening.emitted_ids, capacity=MAX_NODES)
-        self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
+        opening = self.opening
+        self.plan = opening.plan
+        self.tree = TokenTree(opening.emitted_ids, capacity=MAX_NODES)
+        self.noise = PhiloxNoise(opening.sampling.seed or 0)
+        self._opened_with = len(self.model_ids)
+        self._at_tip = History.of(
+            opening.sampling,
+            opening.prompt_ids,
+            ends=opening.end_token_ids,
+            min_tokens=opening.min_tokens,
+            grammar=self.grammar,
+        ).after(opening.emitted_ids)
+        self.history = self._at_tip
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and answer so far."""
+        """The target's tokens of prompt and answer so far."""
         return len(self.opening.prompt_ids) + len(self.tree.committed)
 
     @property
     def is_prefilling(self) -> bool:
         """Whether more than the last token of what it was opened with still needs KV."""
-        opened_with = len(self.opening.prompt_ids) + len(self.opening.emitted_ids)
-        return opened_with - len(self.sequence.tokens) > 1
+        return self._opened_with - len(self.sequence.tokens) > 1
+
+    @property
+    def done_reason(self) -> str:
+        """Why nothing can follow in this session, whatever is committed; empty: something can."""
+        if len(self.model_ids) < self.context_tokens:
+            return ""
+        return (
+            f"the text has {len(self.model_ids)} of the draft's tokens, as many as its context of "
+            f"{self.context_tokens} holds"
+        )
 
     def task(self, budget: int) -> Task | None:
         """What the next pass should run, at most `budget` tokens; None: nothing."""
         if self.leaf is None or self.leaf_depth() >= self.plan.depth:
             return None
-        if self.length + self.leaf_depth() >= self.context_tokens:
+        if len(self.model_ids) + self.leaf_depth() >= self.context_tokens:
             return None
         if self.leaf != TIP_NODE:
             node = self.tree.node(self.leaf)
@@ -90,8 +122,11 @@ class DraftSession:
             parent = None
             if node.parent is not self.tree.root:
                 parent = self.numbers[self._own(node.parent.ids)]
-            return Task((node.token,), parent, wants_row=True)
-        pending = self._pending()
+            return Task(self.translation.token(node.token), parent, wants_row=True)
+        pending = tuple(self.model_ids[len(self.sequence.tokens) :])
+        if not pending:
+            # The draft cannot write the last token; the next one gives it something to read.
+            return None
         return Task(pending[:budget], None, wants_row=len(pending) <= budget)
 
     def leaf_depth(self) -> int:
@@ -122,7 +157,9 @@ class DraftSession:
         chunk = Chunk(tuple(nodes), rows, step_us)
         self.tree.grow(chunk)
         going_on = nodes[proposal.going_on]
-        self.leaf = None if going_on.token in self.eos_token_ids else going_on.id
+        is_end = going_on.token in self.opening.end_token_ids
+        self.leaf = None if is_end else going_on.id
+        self.history = self.history.after((going_on.token,))
         return chunk
 
     def next_id(self) -> int:
@@ -147,25 +184,30 @@ class DraftSession:
                 f"{self.vocab_size} ids"
             )
         self.plan = commit.plan or self.plan
-        leaf_was_tip = self.leaf == TIP_NODE
+        self._at_tip = self._at_tip.after(commit.tokens)
+        for token in commit.tokens:
+            self.model_ids += self.translation.token(token)
         path: list[int] = []
-        is_fed = not leaf_was_tip
-        for ids in self.tree.commit(commit.tokens):
+        is_fed = self.leaf != TIP_NODE
+        for ids in self.tree.commit(commit.tokens, fresh=commit.fresh):
             number = self.numbers.get(self._own(ids)) if ids else None
             is_fed = is_fed and number is not None
             if is_fed and number is not None:
                 path.append(number)
+        if commit.fresh and commit.tokens:
+            # The tip's own token is run again: its row is what a new proposal is made of.
+            self._start_again()
+            return path[: len(commit.tokens) - 1], []
         self.numbers = {i: n for i, n in self.numbers.items() if self.tree.node(i) is not None}
         if len(path) < len(commit.tokens):
-            self.leaf = TIP_NODE
+            self._start_again()
         return path, list(self.numbers.values())
 
-    def _pending(self) -> tuple[int, ...]:
-        """Committed tokens without KV; the tip's own token is always among them when the leaf is
-        the tip.
-        """
-        tokens = (*self.opening.prompt_ids, *self.tree.committed)
-        return tokens[len(self.sequence.tokens) :]
+    def _start_again(self) -> None:
+        """Goes on from the tip, which has nothing below it."""
+        self.numbers.clear()
+        self.leaf = TIP_NODE
+        self.history = self._at_tip
 
     @staticmethod
     def _own(ids: "list[int] | tuple[int, ...]") -> int:

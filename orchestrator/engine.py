@@ -9,24 +9,25 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from orchestrator.admission import check_room, check_target
+from orchestrator.attached import Attached
 from orchestrator.peers import DraftPeer, Peers
 from orchestrator.planner import Limits
 from orchestrator.requests import ClusterView, Event, GenerationRequest
-from orchestrator.session import Attached, Session
+from orchestrator.session import Session
 from orchestrator.settings import OrchestratorSettings
 from outrider.errors import (
     CapacityError,
     DeadlineError,
     InternalError,
     InvalidArgumentError,
-    NotFoundError,
     OutriderError,
     StateMismatchError,
     UnavailableError,
 )
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo, Verdict
-from outrider.wire.draft_client import Opened, RelayedChunk
+from outrider.wire.draft_client import Done, Opened, RelayedChunk
 from outrider.wire.links import Arrival
 
 RESUME_BACKOFF_S = 0.2
@@ -79,6 +80,8 @@ class Engine:
                             yield tokens
                 elif draft is not None and arrival.error is not None:
                     self._lose(session, draft, arrival.error)
+                elif draft is not None and isinstance(arrival.message, Done):
+                    session.retire(draft, arrival.message)
                 elif draft is not None and isinstance(arrival.message, RelayedChunk):
                     try:
                         session.relay(draft, arrival.message)
@@ -99,23 +102,16 @@ class Engine:
         self._requests += 1
         try:
             target = await self._peers.verify.ready()
-            if request.model not in ("", target.model_name):
-                raise NotFoundError(
-                    f"model {request.model!r} is not served here; this orchestrator serves "
-                    f"{target.model_name!r}"
-                )
-            sampling = request.sampling
-            if sampling.seed is None:
-                sampling = replace(sampling, seed=secrets.randbits(63))
+            check_target(request, target)
+            prompt_ids = await self._tokenize(request)
+            check_room(prompt_ids, request.stop, target)
             session = Session(
-                request,
-                await self._tokenize(request),
-                sampling,
+                self._settled(request),
+                prompt_ids,
                 target,
                 await self._peers.verify.vocabulary(),
                 self._limits(request),
             )
-            self._check_length(session)
             try:
                 await self._admit(session)
             except BaseException:
@@ -149,13 +145,16 @@ class Engine:
             return await self._peers.verify.client.tokenize(messages)
         return tuple(part for part in prompt if isinstance(part, int))
 
-    def _check_length(self, session: Session) -> None:
-        length, context = len(session.prompt_ids), session.target.context_tokens
-        if length >= context:
-            raise InvalidArgumentError(
-                f"the prompt has {length} tokens and the model's context is {context}; "
-                "shorten the prompt to leave room for an answer"
-            )
+    def _settled(self, request: GenerationRequest) -> GenerationRequest:
+        """With a seed and a mode: drawn, and the deployment's, where the request has none."""
+        seed = request.sampling.seed
+        if seed is None:
+            seed = secrets.randbits(63)
+        return replace(
+            request,
+            sampling=replace(request.sampling, seed=seed),
+            mode=request.mode or self._settings.acceptance_mode,
+        )
 
     def _wanted(self, session: Session) -> list[DraftPeer]:
         usable = [draft for draft in self._peers.drafts if draft.is_usable]
@@ -164,6 +163,11 @@ class Engine:
     def _attach_all(self, session: Session) -> None:
         for draft in self._wanted(session):
             session.attach(draft)
+            if draft.shared_tokens and not _has_tokenizer_of(draft, session.target):
+                session.notice(
+                    f"draft {draft.name} has another tokenizer: it drafts the "
+                    f"{draft.shared_tokens} tokens that both have"
+                )
         if session.request.max_drafts == 0:
             return
         for draft in self._peers.drafts:
@@ -241,3 +245,7 @@ class Engine:
             num_speculative_tokens=request.num_speculative_tokens or limits.num_speculative_tokens,
             width=request.width or limits.width,
         )
+
+
+def _has_tokenizer_of(draft: DraftPeer, target: ModelInfo) -> bool:
+    return draft.info is not None and draft.info.tokenizer_hash in ("", target.tokenizer_hash)

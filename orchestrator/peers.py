@@ -117,6 +117,9 @@ class VerifyPeer(Peer):
 class DraftPeer(Peer):
     """A draft, which must have the target's tokenizer or work on any ids."""
 
+    shared_tokens = 0
+    """Tokens that a draft of another tokenizer and the target both have; 0 for all others."""
+
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
         self.channel = open_channel(address)
         self.client = DraftClient(self.channel, address)

@@ -3,7 +3,16 @@
 from dataclasses import dataclass, field
 
 from outrider.errors import InvalidArgumentError
-from outrider.types import FinishReason, ModelInfo, SamplingParams, StopConditions
+from outrider.seeds import MAX_CHOICE
+from outrider.text import check_stop_strings
+from outrider.types import (
+    MAX_LOGPROBS,
+    AcceptanceMode,
+    FinishReason,
+    ModelInfo,
+    SamplingParams,
+    StopConditions,
+)
 
 Prompt = str | tuple[tuple[str, str], ...] | tuple[int, ...]
 """Raw text, (role, content) messages, or token ids."""
@@ -11,7 +20,12 @@ Prompt = str | tuple[tuple[str, str], ...] | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request to generate. None in a draft option means the server's default."""
+    """A request to generate.
+
+    None in a draft option and in `mode`, which takes the place of `sampling.mode`, means the
+    deployment's default. `logprobs` None: none are reported; otherwise of each token and of so many
+    most likely ones. `choice` tells which of several independent answers to one seed this is.
+    """
 
     request_id: str
     prompt: Prompt
@@ -21,8 +35,18 @@ class GenerationRequest:
     max_drafts: int | None = None
     num_speculative_tokens: int | None = None
     width: int | None = None
+    mode: AcceptanceMode | None = None
+    stop_strings: tuple[str, ...] = ()
+    include_stop_string: bool = False
+    logprobs: int | None = None
+    choice: int = 0
 
     def __post_init__(self) -> None:
+        check_stop_strings(self.stop_strings)
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise InvalidArgumentError(f"logprobs is {self.logprobs}; give 0 to {MAX_LOGPROBS}")
+        if not 0 <= self.choice <= MAX_CHOICE:
+            raise InvalidArgumentError(f"choice is {self.choice}; give 0 to {MAX_CHOICE}")
         for name, value, most in (
             ("num_speculative_tokens", self.num_speculative_tokens, 128),
             ("width", self.width, 32),
@@ -35,24 +59,38 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Generation has started."""
+    """Generation has started. `seed` is the request's; its choice has one derived from it."""
 
     request_id: str
     seed: int
     prompt_tokens: int
     drafts: tuple[str, ...]
     notices: tuple[str, ...]
+    mode: AcceptanceMode
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's natural log-probability under the target, and its bytes, control tokens' too."""
+
+    id: int
+    logprob: float
+    piece: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """`text` is what became complete with the token; `draft` names who wrote it (empty: the
-    target).
+    """`text` is what became certain with the token; `draft` names who wrote it (empty: the target).
+
+    Where log-probabilities were asked for, `logprob` is its own and `top_logprobs` are those of the
+    most likely tokens in its place, likeliest first.
     """
 
     id: int
     text: str
     draft: str
+    logprob: TokenLogprob | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +131,15 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Generation has ended."""
+    """Generation has ended. `text` was held back to the end; `stop_string` ended the text, if any
+    did.
+    """
 
     finish_reason: FinishReason
     text: str
     stats: Stats
     notices: tuple[str, ...]
+    stop_string: str = ""
 
 
 Event = Started | Tokens | Finished

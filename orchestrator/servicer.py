@@ -9,6 +9,7 @@ import grpc
 
 from orchestrator.engines import Engines
 from orchestrator.requests import (
+    EmittedToken,
     Event,
     Finished,
     GenerationRequest,
@@ -16,13 +17,14 @@ from orchestrator.requests import (
     ServiceView,
     Started,
     Stats,
+    TokenLogprob,
     Tokens,
 )
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.convert import finish_to, info_to
-from outrider.wire.convert_sampling import sampling_from, stop_from
+from outrider.wire.convert_sampling import mode_from, mode_to, sampling_from, stop_from
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_MESSAGES = 8192
@@ -93,6 +95,11 @@ def request_from(message: orchestrator_pb2.GenerateRequest, request_id: str) -> 
             draft.num_speculative_tokens if draft.HasField("num_speculative_tokens") else None
         ),
         width=draft.width if draft.HasField("width") else None,
+        mode=mode_from(message.sampling.mode),
+        stop_strings=tuple(message.stop_strings),
+        include_stop_string=message.include_stop_string,
+        logprobs=message.logprobs if message.HasField("logprobs") else None,
+        choice=message.choice,
     )
 
 
@@ -122,14 +129,12 @@ def event_to(event: Event) -> orchestrator_pb2.GenerateResponse:
                 prompt_tokens=event.prompt_tokens,
                 drafts=event.drafts,
                 notices=event.notices,
+                mode=mode_to(event.mode),
             )
         )
     if isinstance(event, Tokens):
-        tokens = [
-            orchestrator_pb2.EmittedToken(id=t.id, text=t.text, draft=t.draft) for t in event.tokens
-        ]
         return orchestrator_pb2.GenerateResponse(
-            tokens=orchestrator_pb2.GenerateTokens(tokens=tokens)
+            tokens=orchestrator_pb2.GenerateTokens(tokens=map(_token_to, event.tokens))
         )
     return orchestrator_pb2.GenerateResponse(
         finished=orchestrator_pb2.GenerateFinished(
@@ -137,7 +142,24 @@ def event_to(event: Event) -> orchestrator_pb2.GenerateResponse:
             text=event.text,
             stats=_stats_to(event.stats),
             notices=event.notices,
+            stop_string=event.stop_string,
         )
+    )
+
+
+def _token_to(token: EmittedToken) -> orchestrator_pb2.EmittedToken:
+    return orchestrator_pb2.EmittedToken(
+        id=token.id,
+        text=token.text,
+        draft=token.draft,
+        logprob=_logprob_to(token.logprob) if token.logprob is not None else None,
+        top_logprobs=map(_logprob_to, token.top_logprobs),
+    )
+
+
+def _logprob_to(logprob: TokenLogprob) -> orchestrator_pb2.TokenLogprob:
+    return orchestrator_pb2.TokenLogprob(
+        id=logprob.id, logprob=logprob.logprob, piece=logprob.piece
     )
 
 

@@ -1,17 +1,19 @@
-"""One request's state in the orchestrator: its links, its tree, its text and its counts.
+"""One request's state in the orchestrator: its links, its tree, its plan and its counts.
 
 Knows the verify and draft protocols; the order of things is the engine's.
 """
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
+from orchestrator.answer import Answer
+from orchestrator.attached import Attached
 from orchestrator.peers import DraftPeer, VerifyPeer
 from orchestrator.planner import Limits, Observations, Plan, plan
 from orchestrator.requests import (
     DraftStats,
-    EmittedToken,
     Finished,
     GenerationRequest,
     Started,
@@ -19,21 +21,21 @@ from orchestrator.requests import (
     Tokens,
 )
 from outrider.errors import InternalError, InvalidArgumentError
+from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
     MAX_DRAFT_INDEX,
     DraftCommit,
     DraftOpening,
-    DraftPlan,
     FinishReason,
     ModelInfo,
     SamplingParams,
     Verdict,
     VerifyOpening,
 )
-from outrider.vocabulary import TextDecoder, Vocabulary
-from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
+from outrider.vocabulary import Vocabulary
+from outrider.wire.draft_client import Done, Opened, RelayedChunk
 from outrider.wire.links import Arrival, Link
 from outrider.wire.verify_client import VerifyStream
 
@@ -42,34 +44,22 @@ INBOX_ARRIVALS = 256
 AnyLink = Link[Any]
 
 
-class Attached:
-    """A draft that takes part in a session. `allowance` is how many nodes it may still send."""
-
-    def __init__(
-        self, peer: DraftPeer, index: int, link: DraftStream, stats: DraftStats, allowance: int
-    ) -> None:
-        self.peer = peer
-        self.index = index
-        self.link = link
-        self.stats = stats
-        self.allowance = allowance
-
-
 class Session:
-    """Opened by the engine; `attach` and `open_verify` may be called again after a failure."""
+    """Opened by the engine, for a request with a seed and a mode; `attach` and `open_verify` may be
+    called again after a failure.
+    """
 
     def __init__(
         self,
         request: GenerationRequest,
         prompt_ids: tuple[int, ...],
-        sampling: SamplingParams,
         target: ModelInfo,
         vocabulary: Vocabulary,
         limits: Limits,
     ) -> None:
         self.request = request
         self.prompt_ids = prompt_ids
-        self.sampling = sampling
+        self.sampling = sampling_of(request)
         self.target = target
         self.limits = limits
         self.inbox: asyncio.Queue[Arrival] = asyncio.Queue(INBOX_ARRIVALS)
@@ -79,7 +69,7 @@ class Session:
         self.finish_reason: FinishReason | None = None
         self.verify: VerifyStream | None = None
         self.drafts: dict[int, Attached] = {}
-        self._decoder = TextDecoder(vocabulary)
+        self._answer = Answer(request, vocabulary, self._author)
         self._names: dict[int, DraftStats] = {}
         self._seen = Observations()
         self._plan = plan(self._seen, limits, has_drafts=False)
@@ -99,6 +89,7 @@ class Session:
             self.sampling,
             self.request.stop,
             self._plan.policy,
+            self.request.logprobs,
         )
         self.verify = peer.client.verify(peer.name, opening, self.inbox)
 
@@ -116,6 +107,8 @@ class Session:
             plan(self._seen, self.limits, has_drafts=True).draft,
             self.target.tokenizer_hash,
             self.target.vocab_size,
+            self.request.stop.ends(self.target.eos_token_ids),
+            self.request.stop.min_tokens,
         )
         stats = next((s for s in self.stats.drafts if s.name == peer.name), None)
         if stats is None:
@@ -124,19 +117,22 @@ class Session:
         stats.lost = False
         link = peer.client.draft(peer.name, opening, self.inbox)
         self._names[index] = stats
-        self.drafts[index] = Attached(peer, index, link, stats, _most_nodes(opening.plan))
+        self.drafts[index] = Attached(peer, index, link, stats, opening.plan)
         self._seen = self._seen.with_round_trip(peer.round_trip_us)
 
     def detach(self, draft: Attached, problem: str | None) -> None:
         """Goes on without a draft. `problem` None: it did nothing wrong."""
-        self.drafts.pop(draft.index, None)
-        self._let_go(draft.link)
+        self._leave(draft)
         if problem is not None:
             draft.stats.lost = True
             self.notice(f"draft {draft.stats.name} was lost: {problem}")
-            if not self.drafts and self.verify is not None:
-                # Nobody is left to wait for.
-                self._set_policy(plan(self._seen, self.limits, has_drafts=False))
+            self._wait_for_nobody_gone()
+
+    def retire(self, draft: Attached, done: Done) -> None:
+        """Goes on without a draft that has nothing more to say; it is not lost."""
+        self._leave(draft)
+        self.notice(f"draft {draft.stats.name} stopped helping: {done.reason}")
+        self._wait_for_nobody_gone()
 
     def note_opened(self, opened: Opened) -> None:
         """How much of the prompt the target had cached; a resumed session reuses more."""
@@ -150,12 +146,9 @@ class Session:
     def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
         """Passes a draft's chunk on, unless nothing of it is alive.
 
-        Raises InvalidArgumentError where the chunk breaks the protocol. A draft sends no more nodes
-        than its plan has room for, at first and after each commit: nothing here is unbounded.
+        Raises InvalidArgumentError where the chunk breaks the protocol.
         """
-        draft.allowance -= len(relayed.chunk.nodes)
-        if draft.allowance < 0:
-            raise InvalidArgumentError("it sent more nodes than its plan has room for")
+        draft.spend(len(relayed.chunk.nodes))
         growth = self.tree.grow(relayed.chunk)
         if growth.duplicate:
             raise InvalidArgumentError("it sent a node id twice")
@@ -166,7 +159,10 @@ class Session:
             self.verify.extend(relayed)
 
     def reconcile(self, verdict: Verdict) -> Tokens | None:
-        """Commits a verdict everywhere; returns the tokens, None where they are known already."""
+        """Commits a verdict everywhere; returns the tokens, None where they are known already.
+
+        Nothing behind a stop string is committed, emitted or counted.
+        """
         known = len(self.tree.committed)
         if verdict.base + len(verdict.tokens) <= known:
             return None
@@ -174,19 +170,17 @@ class Session:
             raise InternalError(
                 f"the verifier's verdict starts at token {verdict.base}, {known} are committed"
             )
-        self.tree.commit(verdict.tokens)
+        verdict, tokens = self._answer.take(verdict)
+        self.tree.commit(verdict.tokens, fresh=verdict.fresh)
         self._seen = self._seen.with_verdict(verdict)
         self.finish_reason = verdict.finish_reason
         self._count(verdict)
-        new_plan = plan(self._seen, self.limits, has_drafts=bool(self.drafts))
         if self.finish_reason is None:
-            self._replan(verdict, new_plan)
-        return Tokens(
-            tuple(
-                EmittedToken(token, self._decoder.push(token), self._author(node_id))
-                for token, node_id in zip(verdict.tokens, verdict.node_ids, strict=True)
-            )
-        )
+            self._replan(verdict, plan(self._seen, self.limits, has_drafts=bool(self.drafts)))
+        else:
+            # The verifier knows nothing of stop strings: it would go on.
+            self.close()
+        return Tokens(tokens)
 
     def notice(self, text: str) -> None:
         """Something the user should know; told once, however often it happens."""
@@ -198,10 +192,11 @@ class Session:
         self._notices_given = len(self.notices)
         return Started(
             self.request.request_id,
-            self.sampling.seed or 0,
+            self.request.sampling.seed or 0,
             len(self.prompt_ids),
             tuple(draft.stats.name for draft in self.drafts.values()),
             tuple(self.notices),
+            self.sampling.mode,
         )
 
     def finished(self) -> Finished:
@@ -212,7 +207,13 @@ class Session:
         self.stats.messages, self.stats.wire_bytes = self._wire
         self.stats.total_us = self._elapsed_us()
         new_notices = tuple(self.notices[self._notices_given :])
-        return Finished(self.finish_reason, self._decoder.finish(), self.stats, new_notices)
+        return Finished(
+            self.finish_reason,
+            self._answer.finish(),
+            self.stats,
+            new_notices,
+            self._answer.stop_string,
+        )
 
     def close(self) -> None:
         """Ends every link; the services free what they held."""
@@ -224,11 +225,20 @@ class Session:
 
     def _replan(self, verdict: Verdict, new_plan: Plan) -> None:
         changed = new_plan.draft if new_plan.draft != self._plan.draft else None
-        commit = DraftCommit(verdict.base, verdict.tokens, changed)
+        commit = DraftCommit(verdict.base, verdict.tokens, changed, verdict.fresh)
         for draft in self.drafts.values():
             draft.link.commit(commit)
-            draft.allowance += _most_nodes(new_plan.draft)
+            draft.allow(new_plan.draft)
         self._set_policy(new_plan)
+
+    def _leave(self, draft: Attached) -> None:
+        self.drafts.pop(draft.index, None)
+        self._let_go(draft.link)
+
+    def _wait_for_nobody_gone(self) -> None:
+        """Where the last draft has left, the next pass waits for none."""
+        if not self.drafts and self.verify is not None:
+            self._set_policy(plan(self._seen, self.limits, has_drafts=False))
 
     def _set_policy(self, new_plan: Plan) -> None:
         if self.verify is not None and new_plan.policy != self._plan.policy:
@@ -263,6 +273,9 @@ class Session:
         return (time.perf_counter_ns() - self._started_ns) // 1000
 
 
-def _most_nodes(draft_plan: DraftPlan) -> int:
-    """Nodes that a draft can propose between two commits."""
-    return draft_plan.depth * draft_plan.width
+def sampling_of(request: GenerationRequest) -> SamplingParams:
+    """What verifier and drafts sample by: each choice with its own seed."""
+    sampling = request.sampling
+    if sampling.seed is None or request.mode is None:
+        raise InternalError("a session needs a seed and a mode; the engine has to settle them")
+    return replace(sampling, seed=choice_seed(sampling.seed, request.choice), mode=request.mode)

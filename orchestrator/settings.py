@@ -1,13 +1,14 @@
 """Settings of the orchestrator; every one is a flag and an environment variable."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from orchestrator.planner import Limits
 from outrider.settings import ServerSettings
+from outrider.types import AcceptanceMode
 
 _ADDRESS = re.compile(
     r"(?:[^=]*[^=\s]=)?(?P<address>(?:[^][:/=\s]+|\[[^][/=\s]+\]):(?P<port>\d{1,5}))", re.ASCII
@@ -35,12 +36,17 @@ class OrchestratorSettings(ServerSettings):
     )
     engines: int = Field(1, ge=1, le=64, description="EngineActor replicas when Ray is used")
     max_requests: int = Field(64, ge=1, le=65536, description="Requests answered at once")
+    mode: Literal["auto", "coupled", "rejection", "block", "match"] = Field(
+        "auto",
+        description="How drafted tokens are accepted where a request does not say: coupled, "
+        "rejection, block or match; auto is coupled. All are lossless",
+    )
     num_speculative_tokens: int = Field(
         7, ge=1, le=128, description="Longest drafted path that one target pass verifies"
     )
     width: int = Field(1, ge=1, le=32, description="Children that a draft proposes at each node")
     proposal_top_k: int = Field(
-        64, ge=1, le=1024, description="Support of a proposal row (rejection mode)"
+        64, ge=1, le=1024, description="Support of a proposal row (rejection and block)"
     )
     adaptive: bool = Field(True, description="Verify fewer drafted tokens where more would not pay")
     wait_nodes: int | None = Field(
@@ -82,6 +88,11 @@ class OrchestratorSettings(ServerSettings):
     @classmethod
     def _known_address(cls, value: str) -> str:
         return address_of(value)
+
+    @property
+    def acceptance_mode(self) -> AcceptanceMode:
+        """The mode of a request that does not say."""
+        return AcceptanceMode.COUPLED if self.mode == "auto" else AcceptanceMode(self.mode)
 
     def limits(self) -> Limits:
         """What the planner may do by default."""

@@ -38,6 +38,42 @@ class Vocabulary:
         return self.pieces[token]
 
 
+class PieceMatcher:
+    """Any bytes as tokens of a vocabulary: the longest piece at each place, the first id of equal
+    ones. Control tokens stand for no bytes.
+
+    >>> PieceMatcher(Vocabulary((b"a", b"ab", b"c"), (False,) * 3)).ids(b"abca?")
+    [1, 2, 0]
+    """
+
+    LONGEST = 64
+    """Longer pieces are runs of one character; without them the search is short."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._ids: dict[bytes, int] = {}
+        for token, (piece, is_control) in enumerate(
+            zip(vocabulary.pieces, vocabulary.control, strict=True)
+        ):
+            if not is_control and 0 < len(piece) <= self.LONGEST:
+                self._ids.setdefault(piece, token)
+        self._longest = max(map(len, self._ids), default=0)
+
+    def ids(self, text: bytes) -> list[int]:
+        """Ids whose pieces spell `text`; bytes that no piece begins with are left out."""
+        found: list[int] = []
+        start = 0
+        while start < len(text):
+            for stop in range(min(start + self._longest, len(text)), start, -1):
+                token = self._ids.get(text[start:stop])
+                if token is not None:
+                    found.append(token)
+                    break
+            else:
+                stop = start + 1
+            start = stop
+        return found
+
+
 class TextDecoder:
     """Turns tokens into text, holding back the bytes of a character that is not complete yet.
 

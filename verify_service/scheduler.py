@@ -19,9 +19,10 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.thread import ModelThread, finished, wait_set
+from outrider.sampling.grammar import GrammarState
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
-from outrider.types import VerifyOpening
+from outrider.types import Grammar, VerifyOpening
 from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
 from verify_service.verifier import Outcome, Verifier, Work
@@ -51,6 +52,7 @@ class Scheduler:
         opening = self._admitted(opening)
         self._promised.append(opening)
         try:
+            grammar = await self._compiled(opening.sampling.grammar)
             sequence = await self._thread.open(
                 lambda: self.verifier.open((*opening.prompt_ids, *opening.emitted_ids)),
                 self.verifier.close,
@@ -66,6 +68,7 @@ class Scheduler:
             min(opening.stop.max_tokens, info.context_tokens - len(opening.prompt_ids)),
             TokenTree(opening.emitted_ids, capacity=self._settings.max_tree_nodes),
             time.monotonic(),
+            grammar,
         )
         self._overtake(opening.session_id)  # another one may have been opened at the same time
         self._sessions[opening.session_id] = session
@@ -92,6 +95,12 @@ class Scheduler:
         self._loop.cancel()
         await asyncio.gather(self._loop, return_exceptions=True)
         self._thread.stop()
+
+    async def _compiled(self, grammar: Grammar | None) -> GrammarState | None:
+        """Outside the model's thread: a large grammar takes its time, and nobody else waits."""
+        if grammar is None:
+            return None
+        return await asyncio.to_thread(self.verifier.compile, grammar)
 
     async def _run(self) -> None:
         while True:

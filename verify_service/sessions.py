@@ -4,10 +4,12 @@ Knows no gRPC and no model; time comes in as an argument.
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 from outrider.errors import OutriderError
 from outrider.models.base import ModelSequence
+from outrider.sampling.grammar import GrammarState
+from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.tree import TokenTree
 from outrider.types import (
@@ -34,9 +36,11 @@ class Session:
     limit: int
     tree: TokenTree
     opened_at: float
+    grammar: InitVar[GrammarState | None] = None
     policy: ReadinessPolicy = field(init=False)
     noise: PhiloxNoise = field(init=False)
     ends: frozenset[int] = field(init=False)
+    history: History = field(init=False)
     verdicts: list[Verdict] = field(default_factory=list)
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
@@ -47,12 +51,19 @@ class Session:
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __post_init__(self) -> None:
-        self.policy = self.opening.policy
-        self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
+    def __post_init__(self, grammar: GrammarState | None) -> None:
+        opening = self.opening
+        self.policy = opening.policy
+        self.noise = PhiloxNoise(opening.sampling.seed or 0)
         self.last_verdict_at = self.opened_at
-        stop = self.opening.stop
-        self.ends = stop.stop_token_ids | (frozenset() if stop.ignore_eos else self.eos_token_ids)
+        self.ends = opening.stop.ends(self.eos_token_ids)
+        self.history = History.of(
+            opening.sampling,
+            opening.prompt_ids,
+            ends=self.ends,
+            min_tokens=opening.stop.min_tokens,
+            grammar=grammar,
+        ).after(opening.emitted_ids)
 
     @property
     def length(self) -> int:
@@ -82,12 +93,11 @@ class Session:
     def _has_enough(self) -> bool:
         """Whether the candidates that the policy waits for are there.
 
-        With rejection only those right below the tip count: whether more follow a sampled token
+        Where drafts draw, only those right below the tip count: whether more follow a sampled token
         depends on that token, and a pass must not be timed by it.
         """
         wanted = min(self.policy.min_nodes, self._room() - 1, self.tree.capacity)
-        sampling = self.opening.sampling
-        if sampling.mode is AcceptanceMode.REJECTION and not sampling.is_greedy:
+        if self.opening.sampling.draws_proposals:
             return self.tree.pending_at_tip >= min(wanted, 1)
         return self.tree.pending >= wanted
 
@@ -108,7 +118,16 @@ class Session:
             max_depth=self._room() - 1,
             by_rank=not sampling.is_greedy and sampling.mode is AcceptanceMode.COUPLED,
         )
-        return Work(self.sequence, pending, subtree, sampling, self.noise, position)
+        return Work(
+            self.sequence,
+            pending,
+            subtree,
+            sampling,
+            self.noise,
+            position,
+            self.history,
+            self.opening.logprobs,
+        )
 
     def settle(self, work: Work, outcome: Outcome, started: float, now: float, batch: int) -> None:
         """Commits the outcome of a pass and leaves its verdict to be read."""
@@ -118,7 +137,8 @@ class Session:
         tokens = [work.subtree.nodes[row - 1].token for row in path] + [outcome.acceptance.token]
         base = len(self.tree.committed)
         tokens, self.finish_reason = self._cut(tokens)
-        ids = self.tree.commit(tokens)
+        ids = self.tree.commit(tokens, fresh=outcome.acceptance.fresh)
+        self.history = self.history.after(tokens)
         accepted = min(len(path), len(tokens))
         verdict = Verdict(
             round_index=self.round_index,
@@ -134,6 +154,8 @@ class Session:
                 rows=work.num_tokens,
                 batch_sessions=batch,
             ),
+            logprobs=outcome.logprobs[: len(tokens)],
+            fresh=outcome.acceptance.fresh,
         )
         self.round_index += 1
         self.last_verdict_at = now
@@ -161,11 +183,18 @@ class Session:
         return self.limit - len(self.tree.committed)
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
-        """Ends an accepted run at the first stop token, or at the length limit."""
+        """Ends an accepted run at the first stop token, at the end of the grammar, or at the length
+        limit.
+        """
         room = self._room()
+        grammar = self.history.grammar
         for count, token in enumerate(tokens[:room], start=1):
             if token in self.ends:
                 return tokens[:count], FinishReason.STOP
+            if grammar is not None:
+                grammar = grammar.after(token)
+                if grammar.is_finished:
+                    return tokens[:count], FinishReason.STOP
         if len(tokens) >= room:
             return tokens[:room], FinishReason.LENGTH
         return tokens, None

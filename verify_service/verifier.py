@@ -3,19 +3,23 @@
 Knows models and rules; knows no gRPC, no clock policy and no queues.
 """
 
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from outrider.errors import OutriderError
+from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import CausalModel, Feed, ModelSequence
 from outrider.sampling.accepting import accept
+from outrider.sampling.grammar import GrammarCompiler, GrammarState
+from outrider.sampling.history import History
+from outrider.sampling.logprobs import token_logprobs
 from outrider.sampling.noise import Noise
 from outrider.sampling.rules import Acceptance
 from outrider.tree import Subtree
-from outrider.types import SamplingParams
+from outrider.types import Grammar, SamplingParams, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class Work:
     them.
 
     `subtree` None makes it a chunk of a prompt: KV is filled, nothing is decided. `position` is the
-    absolute position of the first token below the tip.
+    absolute position of the first token below the tip, `history` what the tip's row is conditioned
+    on. `logprobs` None: none are reported.
     """
 
     sequence: ModelSequence
@@ -33,6 +38,8 @@ class Work:
     sampling: SamplingParams
     noise: Noise
     position: int
+    history: History = field(default_factory=History)
+    logprobs: int | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -42,18 +49,40 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`acceptance` is None for a prompt chunk; times are in microseconds."""
+    """`acceptance` is None for a prompt chunk; times are in microseconds. `logprobs` are those of
+    the accepted tokens and of the target's own, where they were asked for.
+    """
 
     acceptance: Acceptance | None
     forward_us: int
     accept_us: int
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Verifier:
-    """The target model's owner. Everything runs in one thread, the caller's."""
+    """The target model's owner. All but `compile` runs in one thread, the caller's."""
 
     def __init__(self, model: CausalModel) -> None:
         self.model = model
+        self._compiler: GrammarCompiler | None = None
+        self._compiling = threading.Lock()
+
+    def compile(self, grammar: Grammar) -> GrammarState:
+        """The state of a grammar before the first token; may be called in any thread.
+
+        Raises InvalidArgumentError for a grammar that is none, or a model without a tokenizer.
+        """
+        if self.model.tokenizer is None:
+            raise InvalidArgumentError(
+                f"the model {self.model.info.model_name} has no tokenizer, so a grammar means "
+                "nothing to it; leave it out"
+            )
+        with self._compiling:
+            if self._compiler is None:
+                info = self.model.info
+                vocabulary = self.model.tokenizer.vocabulary
+                self._compiler = GrammarCompiler(vocabulary, info.eos_token_ids)
+        return self._compiler.compile(grammar)
 
     def open(self, token_ids: Sequence[int]) -> ModelSequence:
         """A sequence with whatever prefix of `token_ids` is cached."""
@@ -86,12 +115,19 @@ class Verifier:
         first = end - len(work.pending)
         path = list(range(first, end))
         acceptance = None
+        logprobs: tuple[TokenLogprobs, ...] = ()
         if work.subtree is not None:
-            acceptance = accept(work.subtree, rows, work.sampling, work.noise, work.position)
+            acceptance = accept(
+                work.subtree, rows, work.sampling, work.noise, work.position, work.history
+            )
             path += [end + row - 1 for row in acceptance.path]
+            if work.logprobs is not None:
+                tokens = [work.subtree.nodes[row - 1].token for row in acceptance.path]
+                decided = rows[[0, *acceptance.path]]
+                logprobs = token_logprobs(decided, (*tokens, acceptance.token), work.logprobs)
         self.model.keep(work.sequence, path)
         accept_us = (time.perf_counter_ns() - started) // 1000
-        return Outcome(acceptance, forward_us, accept_us)
+        return Outcome(acceptance, forward_us, accept_us, logprobs)
 
 
 def _feed(work: Work) -> Feed:

@@ -1,7 +1,7 @@
 """The SDK: `Client` and `AsyncClient`. Needs grpcio and protobuf only."""
 
 from outrider.client.aio import AsyncClient, AsyncGeneration
-from outrider.client.answer import Result, Started, Token
+from outrider.client.answer import Result, Started, Token, TokenLogprob
 from outrider.client.cluster import Cluster, Service
 from outrider.client.stats import DraftStats, Stats
 from outrider.client.sync import Client, Generation
@@ -18,4 +18,5 @@ __all__ = [
     "Started",
     "Stats",
     "Token",
+    "TokenLogprob",
 ]

@@ -13,6 +13,8 @@ from outrider.client.answer import Result, Started, Token
 from outrider.client.base import BaseClient, BaseGeneration, Cancellable
 from outrider.client.channel import CHANNEL_OPTIONS
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
+from outrider.client.prompt import Prompt
+from outrider.client.request import GenerateOptions
 from outrider.errors import ProtocolMismatchError, RequestCancelledError
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
@@ -20,7 +22,7 @@ from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from outrider.wire.errors import from_rpc_error, readable
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceAsyncStub
 
@@ -111,6 +113,25 @@ class AsyncClient(BaseClient[AsyncGeneration]):
     """
 
     _channel: grpc.aio.Channel | None = None
+
+    async def generate_choices(
+        self, prompt: Prompt, n: int, **options: Unpack[GenerateOptions]
+    ) -> tuple[Result, ...]:
+        """`n` independent answers to one prompt, computed at once; waits for all of them.
+
+        They share a seed, drawn here if `options` (those of `generate`) have none: answer i is
+        `generate` with that seed and `choice_index=i`. If one fails, its error is raised and the
+        others are given up.
+        """
+        generations = self._start_choices(prompt, n, options)
+        reading = [asyncio.ensure_future(generation.result()) for generation in generations]
+        try:
+            return tuple(await asyncio.gather(*reading))
+        finally:
+            for task in reading:
+                task.cancel()
+            # Their errors, if there are more than the one that is raised, are of no use.
+            await asyncio.gather(*reading, return_exceptions=True)
 
     async def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The target model that answers."""

@@ -3,31 +3,48 @@
 from dataclasses import dataclass
 
 from outrider.client.stats import Stats
-from outrider.types import FinishReason
+from outrider.types import AcceptanceMode, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What is known before the first token. `seed` replays the answer."""
+    """What is known before the first token. `seed`, with the `choice_index` that was asked for,
+    replays the answer; `mode` is None where the server uses one that this client does not know.
+    """
 
     request_id: str
     seed: int
     prompt_tokens: int
     drafts: tuple[str, ...]
     notices: tuple[str, ...]
+    mode: AcceptanceMode | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's natural log-probability under the target's plain logits, and its bytes."""
+
+    id: int
+    logprob: float
+    piece: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """One emitted token.
 
-    `text` is what became complete with it: empty inside a character of several tokens. `draft` is
-    the draft that proposed it, empty where the target wrote it.
+    `text` is what became certain with it: empty inside a character of several tokens, or what may
+    become a stop string. `draft` is the draft that proposed it, empty where the target wrote it.
+    Where `logprobs` were asked for, `logprob` is its own, `piece` are its bytes, and `top_logprobs`
+    the most likely tokens in its place, likeliest first.
     """
 
     id: int
     text: str
     draft: str = ""
+    logprob: float | None = None
+    piece: bytes = b""
+    top_logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def is_drafted(self) -> bool:
@@ -37,7 +54,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole answer."""
+    """A whole answer. `stop_string` is the one that ended it, empty where none did; `mode` as in
+    `Started`.
+    """
 
     text: str
     tokens: tuple[Token, ...]
@@ -46,3 +65,5 @@ class Result:
     notices: tuple[str, ...]
     seed: int
     request_id: str
+    mode: AcceptanceMode | None = None
+    stop_string: str = ""

@@ -2,7 +2,7 @@
 
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import SupportsIndex
 
@@ -15,6 +15,8 @@ _UINT32_MAX = 2**32 - 1
 MAX_TOKENS = 2**24
 MAX_SPECULATIVE_TOKENS = 128
 MAX_WIDTH = 32
+
+AUTO = "auto"
 
 
 def checked_whole(
@@ -66,10 +68,29 @@ def checked_ids(name: str, values: object) -> list[int]:
     return [checked_whole(f"{name}[{index}]", value) for index, value in enumerate(values)]
 
 
-def checked_mode(mode: object) -> AcceptanceMode:
-    """An acceptance mode or the name of one."""
+def checked_bias(values: object) -> tuple[tuple[int, float], ...]:
+    """(token id, bias) pairs in the order of the ids; their bounds are checked elsewhere."""
+    if not isinstance(values, Mapping):
+        raise InvalidArgumentError(
+            f"logit_bias is a {type(values).__name__}; give a mapping of token ids to numbers"
+        )
+    return tuple(
+        sorted(
+            (
+                checked_whole("a token id of logit_bias", token),
+                checked_number(f"logit_bias of token {token}", bias),
+            )
+            for token, bias in values.items()
+        )
+    )
+
+
+def checked_mode(mode: object) -> AcceptanceMode | None:
+    """An acceptance mode or the name of one; None for "auto", which is the server's default."""
+    if mode == AUTO:
+        return None
     for known in AcceptanceMode:
         if mode == known:
             return known
-    names = ", ".join(known.value for known in AcceptanceMode)
+    names = ", ".join([AUTO, *(known.value for known in AcceptanceMode)])
     raise InvalidArgumentError(f"mode is {mode!r}; give one of {names}")

@@ -5,13 +5,15 @@ Knows how a request is made and an answer folded; opens no channel and reads no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
 
 from outrider.client.answer import Started, Token
+from outrider.client.arguments import checked_whole
 from outrider.client.channel import (
     DEFAULT_ADDRESS,
     DEFAULT_TIMEOUT_S,
@@ -21,9 +23,17 @@ from outrider.client.channel import (
 )
 from outrider.client.fold import Fold
 from outrider.client.prompt import Messages, Prompt, messages_request, prompt_request
-from outrider.client.request import DEFAULT_MAX_TOKENS, GenerateOptions, complete_request
+from outrider.client.request import (
+    DEFAULT_MAX_TOKENS,
+    GenerateOptions,
+    complete_request,
+    draft_request,
+    sampling_request,
+    stop_request,
+)
 from outrider.client.stats import Stats
 from outrider.errors import InvalidArgumentError
+from outrider.seeds import MAX_CHOICE
 from outrider.types import AcceptanceMode
 from outrider.v1 import orchestrator_pb2
 from outrider.wire.errors import from_rpc_error
@@ -61,14 +71,28 @@ class BaseClient(Generic[GenerationT_co]):
         prompt: Prompt,
         *,
         max_tokens: int = DEFAULT_MAX_TOKENS,
+        min_tokens: int = 0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        allowed_token_ids: Iterable[int] | None = None,
+        banned_token_ids: Iterable[int] = (),
+        json_schema: Mapping[str, object] | str | None = None,
+        regex: str | None = None,
+        choice: Sequence[str] | None = None,
         seed: int | None = None,
+        choice_index: int = 0,
         mode: AcceptanceMode | str | None = None,
+        stop: str | Sequence[str] = (),
+        include_stop: bool = False,
         stop_token_ids: Iterable[int] = (),
         ignore_eos: bool = False,
+        logprobs: int | None = None,
         max_drafts: int | None = None,
         num_speculative_tokens: int | None = None,
         width: int | None = None,
@@ -80,31 +104,79 @@ class BaseClient(Generic[GenerationT_co]):
         None leaves a value to the server. `max_drafts`, `num_speculative_tokens` and `width` change
         the speed, never the law of the text; `max_drafts=0` turns drafting off. The whole answer
         has to arrive within `timeout_s`, by default the client's.
+
+        The answer ends before the first text of `stop` that is completed, or behind it with
+        `include_stop`; `min_tokens` holds for every way to stop. The text matches `json_schema`,
+        `regex` or one text of `choice`, if one of them is given. `logprobs` reports the target's
+        log-probability of each token and of so many most likely ones. `choice_index` tells which
+        of several independent answers to one `seed` this is; see `generate_choices`. `mode` "auto"
+        is the server's default, as None is.
         """
-        return self._send(
-            complete_request(
-                prompt_request(prompt),
-                max_tokens=max_tokens,
+        request = prompt_request(prompt)
+        request.sampling.CopyFrom(
+            sampling_request(
                 temperature=temperature,
                 top_k=top_k,
                 top_p=top_p,
                 min_p=min_p,
+                repetition_penalty=repetition_penalty,
+                frequency_penalty=frequency_penalty,
+                presence_penalty=presence_penalty,
+                logit_bias=logit_bias,
+                allowed_token_ids=allowed_token_ids,
+                banned_token_ids=banned_token_ids,
+                json_schema=json_schema,
+                regex=regex,
+                choice=choice,
                 seed=seed,
                 mode=mode,
+            )
+        )
+        request.stop.CopyFrom(
+            stop_request(
+                max_tokens=max_tokens,
+                min_tokens=min_tokens,
                 stop_token_ids=stop_token_ids,
                 ignore_eos=ignore_eos,
-                max_drafts=max_drafts,
-                num_speculative_tokens=num_speculative_tokens,
-                width=width,
-                model=model,
-            ),
-            self._timeout(timeout_s),
+            )
         )
+        request.draft.CopyFrom(
+            draft_request(
+                max_drafts=max_drafts, num_speculative_tokens=num_speculative_tokens, width=width
+            )
+        )
+        complete_request(
+            request,
+            stop=stop,
+            include_stop=include_stop,
+            logprobs=logprobs,
+            choice_index=choice_index,
+            model=model,
+        )
+        return self._send(request, self._timeout(timeout_s))
 
     def chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationT_co:
         """Starts the next turn of a conversation; `options` are those of `generate`."""
         messages_request(messages)
         return self.generate(messages, **options)
+
+    def _start_choices(
+        self, prompt: Prompt, n: int, options: GenerateOptions
+    ) -> list[GenerationT_co]:
+        """Choices 0 to `n` - 1, all with one seed, drawn here where the options have none."""
+        if "choice_index" in options:
+            raise InvalidArgumentError(
+                "choice_index is given; leave it out, generate_choices numbers its answers itself"
+            )
+        count = checked_whole("n", n, at_least=1, at_most=MAX_CHOICE + 1)
+        # An iterator of ids would be empty from the second answer on.
+        shared: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, Iterator) else value
+            for name, value in options.items()
+        }
+        if shared.get("seed") is None:
+            shared["seed"] = secrets.randbits(63)
+        return [self.generate(prompt, **shared, choice_index=index) for index in range(count)]
 
     def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> GenerationT_co:
         raise NotImplementedError

@@ -5,7 +5,8 @@ Feed it what happens (`push`, `end`, `fail`, `cancel`), take tokens out (`pop`);
 
 from collections import deque
 
-from outrider.client.answer import Result, Started, Token
+from outrider.client.answer import Result, Started, Token, TokenLogprob
+from outrider.client.request import MODES
 from outrider.client.stats import stats_from_proto
 from outrider.errors import (
     DeadlineError,
@@ -21,6 +22,7 @@ _FINISH_REASONS = {
     common_pb2.FINISH_REASON_STOP: FinishReason.STOP,
     common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
 }
+_MODES = {number: mode for mode, number in MODES.items()}
 
 
 class Fold:
@@ -62,9 +64,7 @@ class Fold:
         elif kind == "started":
             self._start(message.started)
         elif kind == "tokens":
-            self._waiting.extend(
-                Token(token.id, token.text, token.draft) for token in message.tokens.tokens
-            )
+            self._waiting.extend(map(_token_from, message.tokens.tokens))
         else:
             self._finish(message.finished)
 
@@ -119,6 +119,7 @@ class Fold:
             prompt_tokens=message.prompt_tokens,
             drafts=tuple(message.drafts),
             notices=tuple(message.notices),
+            mode=_MODES.get(message.mode),
         )
 
     def _finish(self, message: orchestrator_pb2.GenerateFinished) -> None:
@@ -136,6 +137,8 @@ class Fold:
             notices=(*self.started.notices, *message.notices),
             seed=self.started.seed,
             request_id=self.started.request_id,
+            mode=self.started.mode,
+            stop_string=message.stop_string,
         )
 
     def _explained(self, error: OutriderError) -> OutriderError:
@@ -149,3 +152,15 @@ class Fold:
             error.message += f"; {arrived} arrived" + (", see .text" if count else "")
             error.args = (error.message,)
         return error
+
+
+def _token_from(message: orchestrator_pb2.EmittedToken) -> Token:
+    has_logprob = message.HasField("logprob")
+    return Token(
+        message.id,
+        message.text,
+        message.draft,
+        message.logprob.logprob if has_logprob else None,
+        message.logprob.piece,
+        tuple(TokenLogprob(top.id, top.logprob, top.piece) for top in message.top_logprobs),
+    )

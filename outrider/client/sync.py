@@ -12,13 +12,15 @@ from outrider.client.answer import Result, Started, Token
 from outrider.client.base import BaseClient, BaseGeneration, Cancellable
 from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
+from outrider.client.prompt import Prompt
+from outrider.client.request import GenerateOptions
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from outrider.wire.errors import from_rpc_error
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -106,6 +108,22 @@ class Client(BaseClient[Generation]):
         else:
             self._channel = grpc.secure_channel(self.address, credentials, CHANNEL_OPTIONS)
         self._stub = OrchestratorServiceStub(self._channel)
+
+    def generate_choices(
+        self, prompt: Prompt, n: int, **options: Unpack[GenerateOptions]
+    ) -> tuple[Result, ...]:
+        """`n` independent answers to one prompt, computed at once; waits for all of them.
+
+        They share a seed, drawn here if `options` (those of `generate`) have none: answer i is
+        `generate` with that seed and `choice_index=i`. If one fails, its error is raised and the
+        others are given up.
+        """
+        generations = self._start_choices(prompt, n, options)
+        try:
+            return tuple(generation.result() for generation in generations)
+        finally:
+            for generation in generations:
+                generation.cancel()
 
     def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The target model that answers."""

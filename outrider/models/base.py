@@ -117,9 +117,15 @@ class Tokenizer(Protocol):
     """Text to ids, as the model's own tokenizer does it."""
 
     vocabulary: Vocabulary
+    bos_token_id: int | None
+    """The begin-of-sequence token that `encode` puts first; None where it puts none."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of raw text, with the begin-of-sequence token where the model has one."""
+        """Ids of raw text, with one begin-of-sequence token where the tokenizer adds one."""
+        ...
+
+    def encode_within(self, text: str) -> list[int]:
+        """Ids of a part of a text: nothing is added around it."""
         ...
 
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
@@ -142,9 +148,10 @@ class CausalModel(Protocol):
         ...
 
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
-        """Runs all feeds in one pass and returns, per feed, float32 logits [len(rows), vocab_size].
+        """Runs all feeds in one pass and returns, per feed, logits [len(rows), vocab_size].
 
-        A row that is -inf everywhere proposes nothing; only draft-only models (`ngram`) make one.
+        Rows are float32, or float64 where the model computes in it. A row that is -inf everywhere
+        proposes nothing; only draft-only models (`ngram`) make one.
         Where `info.vocab_size` is 0 a row is as wide as the model likes, and missing ids are -inf.
 
         Raises CapacityError before anything is changed where the KV cache has no room, and

@@ -23,7 +23,12 @@ from outrider.errors import CapacityError, InvalidArgumentError, NotFoundError
 from outrider.models.hf_source import Source
 from outrider.models.options import ModelOptions
 
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+}
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
@@ -184,6 +189,8 @@ def _dtype(options: ModelOptions, device: torch.device) -> torch.dtype | str:
         return torch.float32 if is_cpu else "auto"
     if options.dtype not in _DTYPES:
         raise InvalidArgumentError(f"dtype is {options.dtype!r}; give auto or {', '.join(_DTYPES)}")
+    if options.dtype == "float64" and device.type == "mps":
+        raise InvalidArgumentError("dtype is 'float64', which mps does not have; use device=cpu")
     return _DTYPES[options.dtype]
 
 

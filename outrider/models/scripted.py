@@ -8,7 +8,7 @@ import hashlib
 import string
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from outrider.models.base import Feed, ModelSequence, Tokenizer, check_feeds
 from outrider.models.cells import CellLedger
 from outrider.models.options import ModelOptions, lowered_context, refuse_options
 from outrider.types import ModelInfo
-from outrider.vocabulary import Vocabulary
+from outrider.vocabulary import PieceMatcher, Vocabulary
 
 _WORD = np.uint64
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -86,18 +86,31 @@ def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 class ScriptedTokenizer:
-    """Byte b of a text is the id b % vocab; every id has a printable piece of its own."""
+    """Byte b of a text is the id b % vocab; every id has a printable piece of its own.
 
-    def __init__(self, vocab: int, eos: int | None) -> None:
+    `symbols` says which one: symbol 0 is `a`, 1 is `b`, and so on; without it id i is symbol i.
+    """
+
+    bos_token_id: int | None = None
+
+    def __init__(self, vocab: int, eos: int | None, symbols: Sequence[int] = ()) -> None:
         alphabet = string.ascii_letters + string.digits
         self.vocabulary = Vocabulary(
-            tuple((alphabet[i] if i < len(alphabet) else f"<{i}>").encode() for i in range(vocab)),
+            tuple(
+                (alphabet[i] if i < len(alphabet) else f"<{i}>").encode()
+                for i in symbols or range(vocab)
+            ),
             tuple(i == eos for i in range(vocab)),
         )
+        self._matcher = PieceMatcher(self.vocabulary)
 
     def encode(self, text: str) -> list[int]:
         """One id for each byte of the text; there is no begin-of-sequence token."""
         return [byte % len(self.vocabulary) for byte in text.encode()]
+
+    def encode_within(self, text: str) -> list[int]:
+        """Ids of the pieces that the text is made of; what is no piece is left out."""
+        return self._matcher.ids(text.encode())
 
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """Ids of `role: content` lines and a last `assistant:`."""
@@ -120,8 +133,11 @@ class ScriptedModel:
         kv_tokens: int,
         step_s: float = 0.0,
         row_s: float = 0.0,
+        symbols: Sequence[int] = (),
     ) -> None:
+        """`law` is one of symbols; id i is symbol `symbols[i]`, without it symbol i."""
         self.law = law
+        self._symbols = symbols
         self.info = info
         self.tokenizer = tokenizer
         self.cells = CellLedger(kv_tokens)
@@ -144,7 +160,11 @@ class ScriptedModel:
             for feed, start in zip(feeds, first, strict=True)
             for row in feed.rows
         ]
+        if self._symbols:
+            contexts = [[self._symbols[token] for token in context] for context in contexts]
         logits = scripted_logits(self.law, contexts)
+        if self._symbols:
+            logits = logits[:, list(self._symbols)]
         duration_s = self._step_s + self._row_s * sum(len(feed.tokens) for feed in feeds)
         if duration_s > 0:
             time.sleep(duration_s)
@@ -176,10 +196,16 @@ def load(argument: str, options: ModelOptions) -> ScriptedModel:
     step_ms = arguments.number("step_ms", 0.0, 0.0, 60_000.0)
     row_ms = arguments.number("row_ms", 0.0, 0.0, 60_000.0)
     context = arguments.whole("context", 8192, 1, 2**31)
+    shift = arguments.whole("shift", 0, 0, 2**20)
+    rotate = arguments.whole("rotate", 0, 0, law.vocab - 1)
     fits_all = arguments.choice("tokenizer", ("own", "any")) == "any"
     salt = arguments.text("hash_salt")
     arguments.finish()
-    tokenizer = ScriptedTokenizer(law.vocab, eos)
+    # With `shift` some pieces are others than the default's, with `rotate` their ids are.
+    symbols = (
+        [shift + (i + rotate) % law.vocab for i in range(law.vocab)] if shift or rotate else []
+    )
+    tokenizer = ScriptedTokenizer(law.vocab, eos, symbols)
     tokenizer_hash = "" if fits_all else tokenizer.vocabulary.hash
     if salt and not fits_all:
         tokenizer_hash = hashlib.sha256((tokenizer_hash + salt).encode()).hexdigest()
@@ -192,10 +218,11 @@ def load(argument: str, options: ModelOptions) -> ScriptedModel:
         eos_token_ids=() if eos is None else (eos,),
     )
     return ScriptedModel(
-        law,
+        replace(law, vocab=law.vocab + shift),
         info,
         None if fits_all else tokenizer,
         options.kv_tokens,
         step_ms / 1000,
         row_ms / 1000,
+        symbols,
     )

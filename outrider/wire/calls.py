@@ -35,10 +35,10 @@ class TypedErrors(grpc.aio.ServerInterceptor):
         name: str = handler_call_details.method
         if handler is None or not name.startswith("/outrider."):
             return cast("Handler | None", handler)
-        for kind in ("unary_unary", "unary_stream", "stream_stream"):
+        for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
             method = getattr(handler, kind)
             if method is not None:
-                wrap = _unary if kind == "unary_unary" else _stream
+                wrap = _unary if kind.endswith("unary") else _stream
                 return cast("Handler", handler._replace(**{kind: wrap(method, name)}))
         return cast("Handler", handler)
 

@@ -228,6 +228,14 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
         raise InvalidArgumentError(
             f"verdict {message.round_index} has alternatives without a log-probability"
         )
+    for entry in message.logprobs:
+        for logprob in (entry.logprob, *entry.top_logprobs):
+            # NaN is no number below anything; rounding may leave a little more than 0.
+            if not logprob < 1e-6:
+                raise InvalidArgumentError(
+                    f"verdict {message.round_index} has the log-probability {logprob}; give at "
+                    "most 0"
+                )
     timing = message.timing
     return Verdict(
         round_index=message.round_index,

@@ -8,26 +8,23 @@ MAX_STOP_TOKENS = 1024
 MAX_GRAMMAR_BYTES = 256 * 1024
 
 _MODES = {
-    common_pb2.ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.COUPLED,
     common_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
     common_pb2.ACCEPTANCE_MODE_REJECTION: AcceptanceMode.REJECTION,
     common_pb2.ACCEPTANCE_MODE_MATCH: AcceptanceMode.MATCH,
     common_pb2.ACCEPTANCE_MODE_BLOCK: AcceptanceMode.BLOCK,
 }
-_MODE_NUMBERS = {mode: number for number, mode in _MODES.items() if number}
+_MODE_NUMBERS = {mode: number for number, mode in _MODES.items()}
 
 
 def sampling_from(message: common_pb2.SamplingParams) -> SamplingParams:
     """Raises InvalidArgumentError for values that mean nothing."""
-    if message.mode not in _MODES:
-        raise InvalidArgumentError(f"acceptance mode {message.mode} is unknown to this version")
     return SamplingParams(
         temperature=message.temperature if message.HasField("temperature") else 1.0,
         top_k=message.top_k,
         top_p=message.top_p if message.HasField("top_p") else 1.0,
         min_p=message.min_p,
         seed=message.seed if message.HasField("seed") else None,
-        mode=_MODES[message.mode],
+        mode=mode_from(message.mode) or AcceptanceMode.COUPLED,
         repetition_penalty=(
             message.repetition_penalty if message.HasField("repetition_penalty") else 1.0
         ),
@@ -65,6 +62,15 @@ def sampling_to(sampling: SamplingParams) -> common_pb2.SamplingParams:
         banned_token_ids=sorted(sampling.banned_token_ids),
         grammar=_grammar_to(sampling.grammar) if sampling.grammar is not None else None,
     )
+
+
+def mode_from(number: "common_pb2.AcceptanceMode.ValueType") -> AcceptanceMode | None:
+    """None where none is chosen; raises InvalidArgumentError for one that is unknown."""
+    if number == common_pb2.ACCEPTANCE_MODE_UNSPECIFIED:
+        return None
+    if number not in _MODES:
+        raise InvalidArgumentError(f"acceptance mode {number} is unknown to this version")
+    return _MODES[number]
 
 
 def mode_to(mode: AcceptanceMode) -> "common_pb2.AcceptanceMode.ValueType":

@@ -1,6 +1,7 @@
 """A draft service as its caller sees it: dataclasses in, dataclasses out."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -8,10 +9,16 @@ import grpc
 from outrider.errors import InvalidArgumentError
 from outrider.types import Chunk, DraftCommit, DraftOpening, ModelInfo
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc
+from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import wait_connected
 from outrider.wire.convert import chunk_from, commit_to, draft_opening_to, info_from
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
+
+PART_TOKENS = 8192
+"""Tokens of a vocabulary that travel in one message."""
+
+MAX_REASON_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +36,15 @@ class RelayedChunk:
     message: common_pb2.DraftChunk
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The draft has nothing more to say in this session; `reason` is for the user."""
+
+    reason: str
+
+
 class DraftStream(Link[draft_pb2.DraftRequest]):
-    """One session at a draft. Arrivals: Opened, then RelayedChunk."""
+    """One session at a draft. Arrivals: Opened, then RelayedChunk, at most one Done."""
 
     def commit(self, commit: DraftCommit) -> None:
         """Tells the draft what was emitted, and its plan from now on."""
@@ -56,6 +70,17 @@ class DraftClient:
             raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
         return info_from(readable(response, self._address).model)
 
+    async def set_vocabulary(self, vocabulary: Vocabulary, timeout_s: float) -> int:
+        """Tells the draft a target's vocabulary; returns how many tokens both have.
+
+        Raises a domain error where it does not answer, or cannot work for that target.
+        """
+        try:
+            response = await self._stub.SetVocabulary(_parts(vocabulary), timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
+        return int(readable(response, self._address).shared_tokens)
+
     def draft(
         self, name: str, opening: DraftOpening, inbox: "asyncio.Queue[Arrival]"
     ) -> DraftStream:
@@ -71,6 +96,8 @@ class DraftClient:
             if kind == "chunk" and is_open:
                 chunk = chunk_from(response.chunk, opening.vocab_size, opening.draft_index)
                 return RelayedChunk(chunk, response.chunk)
+            if kind == "done" and is_open:
+                return Done(response.done.reason[:MAX_REASON_CHARACTERS])
             raise InvalidArgumentError(
                 f"it sent {kind or 'a message of an unknown kind'} where "
                 f"{'a chunk' if is_open else 'opened'} has to come"
@@ -79,3 +106,13 @@ class DraftClient:
         stream = DraftStream(name, self._address, self._stub.Draft, decode, inbox)
         stream.send(draft_pb2.DraftRequest(open=draft_opening_to(opening)))
         return stream
+
+
+def _parts(vocabulary: Vocabulary) -> Iterator[draft_pb2.SetVocabularyRequest]:
+    for start in range(0, max(len(vocabulary), 1), PART_TOKENS):
+        part = slice(start, start + PART_TOKENS)
+        yield draft_pb2.SetVocabularyRequest(
+            tokenizer_hash="" if start else vocabulary.hash,
+            pieces=vocabulary.pieces[part],
+            control=vocabulary.control[part],
+        )

@@ -24,10 +24,14 @@ class PlainStatus:
 
 
 class ScriptedOrchestrator(OrchestratorServiceServicer):
-    """Plays `script`: messages are sent, exceptions abort, a callable is called."""
+    """Plays `script`: messages are sent, exceptions abort, a callable is called, an event awaited.
+
+    `scripts` has other ones for single choices.
+    """
 
     def __init__(self) -> None:
         self.script: Sequence[object] = ()
+        self.scripts: dict[int, Sequence[object]] = {}
         self.requests: list[orchestrator_pb2.GenerateRequest] = []
         self.metadata: list[dict[str, object]] = []
         self.cancelled = asyncio.Event()
@@ -40,10 +44,12 @@ class ScriptedOrchestrator(OrchestratorServiceServicer):
         self.requests.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         try:
-            for step in self.script:
+            for step in self.scripts.get(request.choice, self.script):
                 if step is HANG:
                     self.hanging.set()
                     await asyncio.Event().wait()
+                elif isinstance(step, asyncio.Event):
+                    await step.wait()
                 elif isinstance(step, Exception):
                     await abort(context, step)
                 elif isinstance(step, PlainStatus):
@@ -105,6 +111,7 @@ def started(**changes: object) -> orchestrator_pb2.GenerateResponse:
         "prompt_tokens": 3,
         "drafts": ["attic"],
         "notices": ["hello"],
+        "mode": common_pb2.ACCEPTANCE_MODE_BLOCK,
     }
     return orchestrator_pb2.GenerateResponse(
         started=orchestrator_pb2.GenerateStarted(**(fields | changes))

@@ -16,7 +16,7 @@ from scripted_orchestrator import (
 
 from outrider import AsyncClient, Client, RequestCancelledError, UnavailableError
 from outrider.client import Service, Token
-from outrider.types import FinishReason
+from outrider.types import AcceptanceMode, FinishReason
 
 EXPECTED_TOKENS = (
     Token(11, "The", "attic"),
@@ -41,6 +41,7 @@ async def test_sync_and_async_client_fold_the_same_result(orchestrator):
     assert result.notices == ("hello", "a draft was lost")
     assert (result.seed, result.request_id) == (7, "req-1")
     assert result.stats.drafts[0].lost
+    assert (result.mode, result.stop_string) == (AcceptanceMode.BLOCK, "")
 
 
 async def test_tokens_arrive_one_by_one_with_their_origin_and_the_text_so_far(orchestrator):

@@ -1,5 +1,7 @@
 """What the clients send, and what they refuse before anything is sent."""
 
+import json
+
 import grpc
 import pytest
 from scripted_orchestrator import WHOLE_ANSWER, ScriptedOrchestrator
@@ -26,14 +28,26 @@ async def test_every_argument_reaches_the_server(orchestrator):
         await client.generate(
             "The sea",
             max_tokens=9,
+            min_tokens=3,
             temperature=0,
             top_k=40,
             top_p=0.9,
             min_p=0.05,
+            repetition_penalty=1.5,
+            frequency_penalty=-0.5,
+            presence_penalty=0.25,
+            logit_bias={9: -100, Index(): 0.5},
+            allowed_token_ids=[5, 4],
+            banned_token_ids=(7, 6),
+            regex="a+",
             seed=2**64 - 1,
+            choice_index=3,
             mode="match",
+            stop=["END", "é"],
+            include_stop=True,
             stop_token_ids=(2, Index()),
             ignore_eos=True,
+            logprobs=2,
             max_drafts=0,
             num_speculative_tokens=4,
             width=2,
@@ -48,10 +62,26 @@ async def test_every_argument_reaches_the_server(orchestrator):
                 top_k=40,
                 top_p=0.9,
                 min_p=0.05,
+                repetition_penalty=1.5,
+                frequency_penalty=-0.5,
+                presence_penalty=0.25,
+                logit_bias=[
+                    common_pb2.LogitBias(id=5, bias=0.5),
+                    common_pb2.LogitBias(id=9, bias=-100),
+                ],
+                allowed_token_ids=common_pb2.TokenIds(ids=[5, 4]),
+                banned_token_ids=[6, 7],
+                grammar=common_pb2.Grammar(regex="a+"),
                 seed=2**64 - 1,
                 mode=common_pb2.ACCEPTANCE_MODE_MATCH,
             ),
-            stop=common_pb2.StopConditions(max_tokens=9, stop_token_ids=[2, 5], ignore_eos=True),
+            stop=common_pb2.StopConditions(
+                max_tokens=9, stop_token_ids=[2, 5], ignore_eos=True, min_tokens=3
+            ),
+            stop_strings=["END", "é"],
+            include_stop_string=True,
+            logprobs=2,
+            choice=3,
             model="sea",
             draft=orchestrator_pb2.DraftOptions(max_drafts=0, num_speculative_tokens=4, width=2),
         )
@@ -66,6 +96,68 @@ async def test_what_is_not_given_is_left_to_the_server(orchestrator):
     assert request.stop.max_tokens == 256
     assert not request.sampling.ListFields()
     assert not request.draft.ListFields()
+    assert {field.name for field, _ in request.ListFields()} == {
+        "text",
+        "sampling",
+        "stop",
+        "draft",
+    }
+    assert not request.HasField("logprobs")
+
+
+@pytest.mark.parametrize("mode", [*AcceptanceMode, *(mode.value for mode in AcceptanceMode)])
+async def test_a_mode_is_given_by_name_or_value(orchestrator, mode):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate("hi", mode=mode).result()
+    (request,) = orchestrator.servicer.requests
+    name = f"ACCEPTANCE_MODE_{AcceptanceMode(mode).name}"
+    assert request.sampling.mode == common_pb2.AcceptanceMode.Value(name)
+
+
+async def test_the_mode_auto_is_the_servers_default(orchestrator):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate("hi", mode="auto").result()
+    (request,) = orchestrator.servicer.requests
+    assert request.sampling.mode == common_pb2.ACCEPTANCE_MODE_UNSPECIFIED
+
+
+async def test_zero_logprobs_are_another_thing_than_none(orchestrator):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate("hi", logprobs=0).result()
+    (request,) = orchestrator.servicer.requests
+    assert request.HasField("logprobs")
+    assert request.logprobs == 0
+
+
+async def test_one_stop_string_needs_no_list(orchestrator):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate("hi", stop="END").result()
+    (request,) = orchestrator.servicer.requests
+    assert list(request.stop_strings) == ["END"]
+
+
+SCHEMA = {"type": "object", "required": ["é"]}
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ({"json_schema": SCHEMA}, SCHEMA),
+        ({"json_schema": json.dumps(SCHEMA)}, SCHEMA),
+        ({"json_schema": {}}, {}),
+        ({"regex": "a|b"}, common_pb2.Grammar(regex="a|b")),
+        (
+            {"choice": ("yes", "no")},
+            common_pb2.Grammar(choice=common_pb2.GrammarChoice(choices=["yes", "no"])),
+        ),
+    ],
+)
+async def test_a_grammar_is_sent_in_the_form_that_is_given(orchestrator, argument, expected):
+    async with AsyncClient(orchestrator.address) as client:
+        await client.generate("hi", **argument).result()
+    (request,) = orchestrator.servicer.requests
+    sent = request.sampling.grammar
+    assert (json.loads(sent.json_schema) if sent.json_schema else sent) == expected
 
 
 async def test_ids_and_messages_are_told_apart_from_text(orchestrator):
@@ -135,7 +227,44 @@ async def test_credentials_secure_the_channel():
         ({"min_p": 1}, "min_p is 1.0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
-        ({"mode": "fast"}, "mode is 'fast'; give one of coupled, rejection, match"),
+        ({"mode": "fast"}, "mode is 'fast'; give one of auto, coupled, rejection, block, match"),
+        ({"min_tokens": -1}, "min_tokens is -1"),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens is 9; give 0 to max_tokens, which is 8"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0.0; give a number above 0"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty is nan"),
+        ({"frequency_penalty": 2.1}, "frequency_penalty is 2.1; give a number from -2 to 2"),
+        ({"presence_penalty": "much"}, "presence_penalty is 'much'; give a number"),
+        ({"logit_bias": [(1, 2)]}, "logit_bias is a list; give a mapping"),
+        ({"logit_bias": {"a": 2}}, "a token id of logit_bias is 'a'"),
+        ({"logit_bias": {True: 2}}, "a token id of logit_bias is True"),
+        ({"logit_bias": {3: "x"}}, "logit_bias of token 3 is 'x'; give a number"),
+        ({"logit_bias": {3: 101}}, "logit_bias of token 3 is 101.0; give a number from -100"),
+        ({"logit_bias": {3: float("nan")}}, "logit_bias of token 3 is nan"),
+        ({"allowed_token_ids": []}, "no allowed token is left"),
+        ({"allowed_token_ids": [1], "banned_token_ids": [1]}, "no allowed token is left"),
+        ({"allowed_token_ids": 5}, "allowed_token_ids is a int"),
+        ({"banned_token_ids": range(4097)}, "banned_token_ids has 4097 tokens; give at most 4096"),
+        ({"json_schema": 5}, "json_schema is a int; give a mapping, or JSON text"),
+        ({"json_schema": "{"}, "json_schema is no JSON: "),
+        ({"json_schema": "[1]"}, "json_schema is no JSON object"),
+        ({"json_schema": {"const": float("nan")}}, "json_schema is no JSON: "),
+        ({"json_schema": {"const": object()}}, "json_schema is no JSON: "),
+        ({"regex": ""}, "regex is ''"),
+        ({"regex": 5}, "regex is a int; give a str"),
+        ({"choice": "yes"}, "choice is a str; give a list of texts"),
+        ({"choice": []}, "choice is empty"),
+        ({"choice": ["yes", ""]}, "a choice is empty"),
+        ({"choice": ["yes", 5]}, r"choice\[1\] is a int"),
+        ({"regex": "a", "choice": ["a"]}, "regex and choice are given; give one of them"),
+        ({"choice_index": 1024}, "choice_index is 1024; give a whole number from 0 to 1023"),
+        ({"stop": 5}, "stop is a int; give a str or a list of str"),
+        ({"stop": b"END"}, "stop is a bytes"),
+        ({"stop": ["END", 5]}, r"stop\[1\] is a int"),
+        ({"stop": ""}, "stop string 0 has 0 characters; give 1 to 256"),
+        ({"stop": ["a"] * 17}, "there are 17 stop strings; give at most 16"),
+        ({"include_stop": 1}, "include_stop is 1; give True or False"),
+        ({"logprobs": 21}, "logprobs is 21; give a whole number from 0 to 20"),
+        ({"logprobs": True}, "logprobs is True"),
         ({"mode": ["match"]}, "mode is"),
         ({"stop_token_ids": 5}, "stop_token_ids is a int"),
         ({"stop_token_ids": "ab"}, "stop_token_ids is a str"),

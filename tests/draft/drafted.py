@@ -1,5 +1,6 @@
 """Openings, and draft sessions run by hand: pass after pass, commit after commit."""
 
+from collections.abc import Iterable
 from random import Random
 
 from draft_service.drafter import Drafter
@@ -20,10 +21,21 @@ def opening(
     sampling: SamplingParams = GREEDY,
     tokenizer_hash: str = "",
     vocab_size: int = VOCAB,
+    ends: Iterable[int] = (),
+    min_tokens: int = 0,
 ) -> DraftOpening:
     """An opening of draft 1."""
     return DraftOpening(
-        "s", 1, prompt, emitted, sampling, plan or DraftPlan(4), tokenizer_hash, vocab_size
+        "s",
+        1,
+        prompt,
+        emitted,
+        sampling,
+        plan or DraftPlan(4),
+        tokenizer_hash,
+        vocab_size,
+        frozenset(ends),
+        min_tokens,
     )
 
 
@@ -71,6 +83,12 @@ def random_verdict(session: DraftSession, random: Random) -> list[int]:
     return [*tokens, random.randrange(VOCAB)]
 
 
-def commit(drafter: Drafter, session: DraftSession, *tokens: int, plan: DraftPlan | None = None):
+def commit(
+    drafter: Drafter,
+    session: DraftSession,
+    *tokens: int,
+    plan: DraftPlan | None = None,
+    fresh: bool = False,
+) -> None:
     """A verdict, at the right place."""
-    drafter.commit(session, DraftCommit(len(session.tree.committed), tokens, plan))
+    drafter.commit(session, DraftCommit(len(session.tree.committed), tokens, plan, fresh))

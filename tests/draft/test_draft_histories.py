@@ -30,7 +30,8 @@ from outrider.types import (
 
 EOS = 7
 CONTEXT = 40
-MODEL = f"vocab={VOCAB},eos={EOS},context={CONTEXT}"
+MODEL = f"vocab={VOCAB},context={CONTEXT}"
+HASH = scripted(MODEL).info.tokenizer_hash
 MODES = {
     "greedy": GREEDY,
     "coupled": SamplingParams(seed=5),
@@ -49,7 +50,12 @@ class History:
         self.width = width
         self.drafter = Drafter(scripted(MODEL))
         self.session = self.drafter.open(
-            opening(sampling=sampling, plan=DraftPlan(4, width, proposal_top_k=4))
+            opening(
+                sampling=sampling,
+                plan=DraftPlan(4, width, proposal_top_k=4),
+                ends=[EOS],
+                tokenizer_hash=HASH,
+            )
         )
         self.seen: set[int] = set()
 
@@ -100,6 +106,8 @@ def fresh_copy(session: DraftSession) -> dict[tuple[int, ...], float]:
             tuple(session.tree.committed),
             plan=session.plan,
             sampling=session.opening.sampling,
+            ends=session.opening.end_token_ids,
+            tokenizer_hash=HASH,
         )
     )
     run(drafter, fresh)
@@ -133,6 +141,7 @@ def test_drawn_proposals_keep_ids_limits_and_cache_in_order_too(width: int) -> N
 
 def new(argument: str = f"vocab={VOCAB}", **options: object) -> tuple[Drafter, DraftSession]:
     drafter = Drafter(scripted(argument))
+    options.setdefault("tokenizer_hash", drafter.model.info.tokenizer_hash)
     return drafter, drafter.open(opening(**options))  # type: ignore[arg-type]
 
 
@@ -228,7 +237,7 @@ def test_nothing_is_drafted_below_a_proposed_end_until_a_verdict_goes_past_it() 
     without_end = run(*new("vocab=8,seed=3"))
     end = without_end[1].token
     assert end != without_end[0].token
-    drafter, session = new(f"vocab=8,seed=3,eos={end}")
+    drafter, session = new("vocab=8,seed=3", ends=[end])
     chain = run(drafter, session)
     assert [node.token for node in chain] == [without_end[0].token, end]
     commit(drafter, session, chain[0].token)

@@ -29,7 +29,7 @@ class Bench:
     """A session on the scripted model; every chunk also grows a tree as the engine has it."""
 
     def __init__(self, depth: int, width: int, prompt: Sequence[int] = PROMPT, eos: int = EOS):
-        self.model = load_model(f"scripted:vocab={VOCAB},seed=2,eos={eos},context={CONTEXT}")
+        self.model = load_model(f"scripted:vocab={VOCAB},seed=2,context={CONTEXT}")
         self.drafter = Drafter(self.model)
         opening = DraftOpening(
             "s",
@@ -40,6 +40,7 @@ class Bench:
             DraftPlan(depth, width),
             self.model.info.tokenizer_hash,
             VOCAB,
+            frozenset([eos]),
         )
         self.session: DraftSession = self.drafter.open(opening)
         self.tree = TokenTree()

@@ -5,6 +5,7 @@ import pytest
 from orchestrator.planner import Limits
 from orchestrator.settings import OrchestratorSettings, address_of, name_of
 from outrider.settings import read_settings
+from outrider.types import AcceptanceMode
 
 
 def read(*arguments: str) -> OrchestratorSettings:
@@ -122,6 +123,23 @@ def test_a_mistake_in_the_environment_is_told_alike(
 
 def test_a_name_before_the_verifier_is_left_out() -> None:
     assert read("--verify", "big=h:1").verify == "h:1"
+
+
+def test_the_mode_of_a_deployment_is_coupled_unless_it_says_otherwise() -> None:
+    assert read().acceptance_mode is AcceptanceMode.COUPLED
+    assert read("--mode", "auto").acceptance_mode is AcceptanceMode.COUPLED
+    for mode in AcceptanceMode:
+        assert read("--mode", mode.value).acceptance_mode is mode
+
+
+def test_an_unknown_mode_is_refused_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        read("--mode", "fast")
+    told = capsys.readouterr().err
+    assert "--mode" in told
+    assert all(mode.value in told for mode in AcceptanceMode)
 
 
 def test_the_planner_gets_what_is_set_and_plans_what_is_not() -> None:

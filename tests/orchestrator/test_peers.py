@@ -12,7 +12,7 @@ from support.processes import free_port
 from orchestrator import peers as peers_module
 from orchestrator.peers import Peers, tokenizer_misfit
 from outrider.errors import UnavailableError
-from outrider.types import ModelInfo
+from outrider.types import PROTOCOL_VERSION, ModelInfo
 from outrider.v1 import draft_pb2_grpc, verify_pb2, verify_pb2_grpc
 from outrider.wire.convert import info_to
 
@@ -40,7 +40,7 @@ class FakeVerify(verify_pb2_grpc.VerifyServiceServicer):
         yield verify_pb2.GetVocabularyResponse(pieces=[b"a"], control=[False])
 
 
-def draft_of(info: ModelInfo, version: int = 1) -> SilentDraft:
+def draft_of(info: ModelInfo, version: int = PROTOCOL_VERSION) -> SilentDraft:
     draft = SilentDraft()
     draft.info = info_to(info)
     draft.info.protocol_version = version
@@ -88,7 +88,7 @@ async def test_a_draft_of_another_protocol_version_is_refused(local: Local) -> N
     verify = await local.fake_verify(FakeVerify())
     old = await local.fake_draft(draft_of(TARGET, version=7))
     peers = await probed(verify, old)
-    assert "protocol version 7, this side 1" in peers.drafts[0].problem
+    assert f"protocol version 7, this side {PROTOCOL_VERSION}" in peers.drafts[0].problem
 
 
 async def test_a_draft_that_does_not_answer_is_told_by_its_deadline(local: Local) -> None:

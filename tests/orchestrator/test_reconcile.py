@@ -1,102 +1,23 @@
 """A request's session in the orchestrator: what a verdict does, and what a draft may send."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from fake_session import FakePeer, chain, session, verdict
 
-from orchestrator.planner import Limits
-from orchestrator.requests import DraftStats, EmittedToken, GenerationRequest
-from orchestrator.servicer import request_from
-from orchestrator.session import Session
+from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
+from outrider.seeds import choice_seed
 from outrider.types import (
-    Chunk,
-    DraftCommit,
-    DraftOpening,
+    AcceptanceMode,
     FinishReason,
-    ModelInfo,
-    Node,
-    NodeKind,
     ReadinessPolicy,
     SamplingParams,
     StepTiming,
     StopConditions,
     Verdict,
-    VerifyOpening,
 )
-from outrider.v1 import common_pb2
-from outrider.v1.orchestrator_pb2 import DraftOptions, GenerateRequest
-from outrider.vocabulary import Vocabulary
-from outrider.wire.draft_client import RelayedChunk
-
-SAMPLING = SamplingParams(temperature=0, seed=0)
-STOP_0 = common_pb2.StopConditions()
-STOP_9 = common_pb2.StopConditions(max_tokens=9)
-PIECES = Vocabulary((b"a", b"b", b"\xc3", b"\xa9", b"<end>"), (False, False, False, False, True))
-TARGET = ModelInfo("target", "fake", "h", 5, 100)
-
-
-class FakeLink:
-    """Keeps what is sent."""
-
-    def __init__(self, opening: Any) -> None:
-        self.opening = opening
-        self.commits: list[DraftCommit] = []
-        self.chunks: list[RelayedChunk] = []
-        self.policies: list[ReadinessPolicy] = []
-        self.messages = 3
-        self.wire_bytes = 100
-        self.is_closed = False
-
-    def commit(self, commit: DraftCommit) -> None:
-        self.commits.append(commit)
-
-    def extend(self, relayed: RelayedChunk) -> None:
-        self.chunks.append(relayed)
-
-    def set_policy(self, policy: ReadinessPolicy) -> None:
-        self.policies.append(policy)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-class FakePeer:
-    """A draft's or the verifier's place; its own client."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.round_trip_us = 100
-        self.client = self
-
-    def draft(self, name: str, opening: DraftOpening, inbox: Any) -> FakeLink:
-        return FakeLink(opening)
-
-    def verify(self, name: str, opening: VerifyOpening, inbox: Any) -> FakeLink:
-        return FakeLink(opening)
-
-
-def session(*drafts: str, speculative: int = 2) -> Any:
-    request = GenerationRequest("r", (1,), SAMPLING, StopConditions(50))
-    made: Any = Session(request, (1,), SAMPLING, TARGET, PIECES, Limits(speculative, 1, 64))
-    for name in drafts:
-        made.attach(FakePeer(name))
-    made.open_verify(FakePeer("verify"), has_drafts=bool(drafts))
-    return made
-
-
-def chain(index: int, *tokens: int, first: int = 0, tip: int = 0) -> RelayedChunk:
-    base = index << 24 | first
-    nodes = tuple(
-        Node(base + i, tip if i == 0 else base + i - 1, token, 0.5, NodeKind.LISTED)
-        for i, token in enumerate(tokens)
-    )
-    return RelayedChunk(Chunk(nodes, step_us=10), common_pb2.DraftChunk())
-
-
-def verdict(base: int, *tokens: int, ids: tuple[int, ...] = (), **more: Any) -> Verdict:
-    return Verdict(0, base, tokens, ids or (0,) * len(tokens), more.pop("drafted", 0), **more)
+from outrider.wire.draft_client import Done
 
 
 def test_a_verdict_is_committed_everywhere() -> None:
@@ -235,50 +156,66 @@ def test_a_resumed_session_goes_on_from_what_was_emitted() -> None:
     assert s.notices == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_speculative_tokens": 0}, "num_speculative_tokens is 0; give 1 to 128"),
-        ({"num_speculative_tokens": 129}, "num_speculative_tokens is 129; give 1 to 128"),
-        ({"width": 0}, "width is 0; give 1 to 32"),
-        ({"width": 33}, "width is 33; give 1 to 32"),
-    ],
-)
-def test_draft_options_out_of_bounds_are_refused_by_name(
-    options: dict[str, int], message: str
-) -> None:
-    with pytest.raises(InvalidArgumentError, match=message):
-        GenerationRequest("r", "x", SAMPLING, StopConditions(1), **options)  # type: ignore[arg-type]
+def test_a_draft_that_is_done_is_not_lost_and_nobody_waits_for_it() -> None:
+    s = session("a", "b")
+    s._seen = replace(s._seen, draft_step_us=10.0)
+    for base in range(3):
+        s.reconcile(verdict(base, 0, timing=StepTiming(forward_us=100_000, rows=3)))
+    waits = s._plan.policy
+    assert waits.min_nodes > 0
+    link = s.drafts[1].link
+    s.retire(s.drafts[1], Done("its context is full"))
+    assert link.is_closed
+    assert s._plan.policy == waits, "the other one is still waited for"
+    s.retire(s.drafts[2], Done("its context is full"))
+    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0)
+    assert s.notices == [
+        "draft a stopped helping: its context is full",
+        "draft b stopped helping: its context is full",
+    ]
+    assert not any(draft.lost for draft in s.stats.drafts)
 
 
-def test_draft_options_within_bounds_are_taken() -> None:
-    for speculative, width, drafts in ((1, 1, 0), (128, 32, 255), (None, None, None)):
-        GenerationRequest("r", "x", SAMPLING, StopConditions(1), "", drafts, speculative, width)
+def test_what_a_draft_drafted_before_it_was_done_still_counts() -> None:
+    s = session("a")
+    s.relay(s.drafts[1], chain(1, 0))
+    s.retire(s.drafts[1], Done("full"))
+    [token, _] = s.reconcile(verdict(0, 0, 1, ids=(1 << 24, 0), drafted=1)).tokens
+    assert token.draft == "a"
+    assert s.stats.drafts == [DraftStats("a", 1, 1)]
 
 
-@pytest.mark.parametrize(
-    ("message", "says"),
-    [
-        (GenerateRequest(text="x"), "max_tokens is 0 or unset"),
-        (GenerateRequest(text="x", stop=STOP_0), "max_tokens is 0 or unset"),
-        (GenerateRequest(stop=STOP_9), "the prompt is empty"),
-        (GenerateRequest(text="", stop=STOP_9), "the prompt is empty"),
-        (GenerateRequest(chat=common_pb2.Chat(), stop=STOP_9), "the prompt is empty"),
-        (GenerateRequest(token_ids=common_pb2.TokenIds(), stop=STOP_9), "the prompt is empty"),
-        (GenerateRequest(text="x", stop=STOP_9, draft=DraftOptions(width=0)), "width is 0"),
-    ],
-)
-def test_a_request_that_can_never_work_is_refused_by_name(
-    message: GenerateRequest, says: str
-) -> None:
-    with pytest.raises(InvalidArgumentError, match=says):
-        request_from(message, "r")
+def test_drafts_are_told_which_tokens_end_the_text_and_from_when_on() -> None:
+    stop = StopConditions(50, frozenset({3}), min_tokens=4)
+    opening = session("a", stop=stop).drafts[1].link.opening
+    assert (opening.end_token_ids, opening.min_tokens) == (frozenset({3, 4}), 4)
+    stop = StopConditions(50, frozenset({3}), ignore_eos=True)
+    opening = session("a", stop=stop).drafts[1].link.opening
+    assert (opening.end_token_ids, opening.min_tokens) == (frozenset({3}), 0)
 
 
-def test_unset_draft_options_are_the_deployments_and_zero_drafts_is_none() -> None:
-    unset = request_from(GenerateRequest(text="x", stop=STOP_9), "r")
-    assert (unset.max_drafts, unset.num_speculative_tokens, unset.width) == (None, None, None)
-    off = request_from(
-        GenerateRequest(text="x", stop=STOP_9, draft=DraftOptions(max_drafts=0)), "r"
-    )
-    assert off.max_drafts == 0
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_drafts_are_told_that_what_they_drafted_is_spent(is_fresh: bool) -> None:
+    s = session("a")
+    s.relay(s.drafts[1], chain(1, 0, 1))
+    s.reconcile(verdict(0, 0, ids=(1 << 24,), drafted=2, fresh=is_fresh))
+    assert [commit.fresh for commit in s.drafts[1].link.commits] == [is_fresh]
+    assert s.tree.pending == (0 if is_fresh else 1)
+
+
+def test_verifier_and_drafts_sample_a_choice_by_its_own_seed_and_the_request_keeps_its_own() -> (
+    None
+):
+    sampling = SamplingParams(seed=7)
+    for choice in (0, 3):
+        s = session("a", sampling=sampling, choice=choice, mode=AcceptanceMode.BLOCK)
+        expected = SamplingParams(seed=choice_seed(7, choice), mode=AcceptanceMode.BLOCK)
+        assert s.verify.opening.sampling == s.drafts[1].link.opening.sampling == expected
+        started = s.started()
+        assert (started.seed, started.mode) == (7, AcceptanceMode.BLOCK)
+
+
+@pytest.mark.parametrize("missing", [{"mode": None}, {"sampling": SamplingParams()}])
+def test_a_session_without_a_seed_or_a_mode_is_a_bug(missing: dict[str, object]) -> None:
+    with pytest.raises(InternalError, match="needs a seed and a mode"):
+        session(**missing)

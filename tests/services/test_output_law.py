@@ -5,14 +5,15 @@ The joint law of the first tokens is known exactly; thousands of answers are hel
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.laws import ALPHA, joint_law, p_value
 from support.processes import Processes, ServiceProcess
+from support.requests import history_of, sampling_of
 
 from outrider import AsyncClient
 from outrider.models.scripted import ScriptedLaw
-from outrider.types import SamplingParams
 
 LAW = ScriptedLaw(vocab=4, seed=5)
 MODEL = "scripted:vocab=4,seed=5"
@@ -25,6 +26,12 @@ CONFIGURATIONS = [
     ("rejection", 2, {}),
     ("coupled", 1, {"temperature": 0.8}),
     ("match", 2, {"top_k": 3}),
+    ("block", 1, {"top_p": 0.95}),
+    ("block", 2, {"temperature": 1.2}),
+    ("rejection", 1, {"frequency_penalty": 0.9, "presence_penalty": -0.5}),
+    ("block", 1, {"repetition_penalty": 1.6}),
+    ("coupled", 2, {"presence_penalty": 1.0, "logit_bias": {2: 0.7}}),
+    ("rejection", 2, {"regex": "[abd]+", "banned_token_ids": [3]}),
 ]
 
 
@@ -44,10 +51,12 @@ def orchestrator(module_processes: Processes) -> Iterator[ServiceProcess]:
     )
 
 
-@pytest.mark.parametrize(("mode", "width", "warping"), CONFIGURATIONS, ids=str)
+@pytest.mark.parametrize(("mode", "width", "options"), CONFIGURATIONS, ids=str)
 async def test_the_output_law_is_the_targets(
-    orchestrator: ServiceProcess, mode: str, width: int, warping: dict[str, float]
+    orchestrator: ServiceProcess, mode: str, width: int, options: dict[str, Any]
 ) -> None:
+    """Field bugs 9 and 10: rows cut by top-k and top-p, trees of two drafts with duplicates."""
+
     gate = asyncio.Semaphore(AT_ONCE)
     verified = accepted = 0
 
@@ -61,7 +70,7 @@ async def test_the_output_law_is_the_targets(
                 seed=seed,
                 width=width,
                 max_drafts=width,
-                **warping,
+                **options,
             ).result()
         verified += result.stats.verified_tokens
         accepted += result.stats.accepted_tokens
@@ -70,5 +79,6 @@ async def test_the_output_law_is_the_targets(
     async with AsyncClient(orchestrator.address, timeout_s=120) as client:
         sample = await asyncio.gather(*(answer(client, seed) for seed in range(SAMPLES)))
     assert 0.2 * verified < accepted < 0.95 * verified, "drafts must be neither idle nor perfect"
-    law = joint_law(LAW, PROMPT, TOKENS, SamplingParams(**warping))
+    history = history_of(options, PROMPT, LAW.vocab)
+    law = joint_law(LAW, PROMPT, TOKENS, sampling_of(options), history)
     assert p_value(sample, law) > ALPHA

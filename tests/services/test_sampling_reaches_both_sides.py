@@ -17,6 +17,7 @@ from outrider.types import SamplingParams
 LAW = ScriptedLaw(vocab=64)
 WAITING: dict[str, Any] = {"wait_nodes": 7, "max_wait_ms": 5000, "adaptive": False}
 PROMPT = [7]
+FOUR = {"a": 0.0, "b": 0.3, "c": 0.5, "d": 0.7}
 
 
 async def agreeing(local: Local) -> AsyncClient:
@@ -74,7 +75,7 @@ async def test_a_draft_that_ignored_a_parameter_would_be_noticed(
 
 @pytest.mark.parametrize("temperature", [None, 0, 1e-6, 1])
 async def test_temperature_means_what_it_says(local: Local, temperature: float | None) -> None:
-    """Unset is 1, 0 is greedy, 1e-6 is as good as greedy, 1 is the model's own law."""
+    """Field bug 11. Unset is 1, 0 is greedy, 1e-6 as good as greedy, 1 the model's own law."""
     client = await agreeing(local)
     result = await client.generate(PROMPT, max_tokens=48, seed=9, temperature=temperature).result()
     meant = 1.0 if temperature is None else temperature
@@ -93,6 +94,7 @@ async def test_top_k_one_is_greedy_and_min_p_keeps_unlikely_tokens_out(local: Lo
 
 
 async def test_two_unseeded_requests_differ_and_each_can_be_replayed(local: Local) -> None:
+    """Field bug 14."""
     client = await agreeing(local)
     first, second = await asyncio.gather(
         *(client.generate(PROMPT, max_tokens=32, temperature=1.0).result() for _ in range(2))
@@ -104,6 +106,7 @@ async def test_two_unseeded_requests_differ_and_each_can_be_replayed(local: Loca
 
 
 async def test_a_seed_gives_the_same_tokens_alone_and_under_load(local: Local) -> None:
+    """Field bug 14."""
     client = await agreeing(local)
     expected = {
         seed: alone(LAW, PROMPT, 24, SamplingParams(temperature=1.0, seed=seed))
@@ -125,12 +128,13 @@ async def test_a_seed_gives_the_same_tokens_alone_and_under_load(local: Local) -
         ({}, {}),
         ({"a": TARGET}, {}),
         ({"a": TARGET, "b": "scripted:vocab=64,drift=0.5"}, {}),
+        ({name: f"scripted:vocab=64,drift={drift}" for name, drift in FOUR.items()}, {}),
         ({"nonsense": "scripted:vocab=64,drift=1"}, {}),
         ({"a": "scripted:vocab=64,drift=0.3"}, {"width": 3, "num_speculative_tokens": 2}),
         ({"a": TARGET}, {"max_drafts": 0}),
         ({"n": "ngram:"}, {}),
     ],
-    ids=["alone", "one", "two", "nonsense", "other-plan", "switched-off", "ngram"],
+    ids=["alone", "one", "two", "four", "nonsense", "other-plan", "switched-off", "ngram"],
 )
 async def test_a_seeded_answer_is_the_same_with_any_drafts_and_any_plan(
     local: Local, drafts: dict[str, str], options: dict[str, int]

@@ -60,6 +60,7 @@ VALUES: dict[str, dict[str, tuple[str, object]]] = {
         "ray": ("local", "local"),
         "engines": ("2", 2),
         "max_requests": ("5", 5),
+        "mode": ("block", "block"),
         "num_speculative_tokens": ("5", 5),
         "width": ("2", 2),
         "proposal_top_k": ("16", 16),

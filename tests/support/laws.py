@@ -8,7 +8,8 @@ import numpy as np
 from scipy import stats
 
 from outrider.models.scripted import ScriptedLaw, scripted_logits
-from outrider.sampling.warping import warp
+from outrider.sampling.history import History
+from outrider.sampling.processing import distribution
 from outrider.types import SamplingParams
 
 ALPHA = 1e-6
@@ -16,14 +17,22 @@ ALPHA = 1e-6
 
 
 def joint_law(
-    law: ScriptedLaw, prompt: Sequence[int], count: int, sampling: SamplingParams
+    law: ScriptedLaw,
+    prompt: Sequence[int],
+    count: int,
+    sampling: SamplingParams,
+    history: History | None = None,
 ) -> dict[tuple[int, ...], float]:
-    """The probability of every sequence of the first `count` tokens."""
+    """The probability of every sequence of the first `count` tokens; none of them ends the text."""
+    history = history or History.of(sampling, prompt)
     probabilities: dict[tuple[int, ...], float] = {}
     for tokens in itertools.product(range(law.vocab), repeat=count):
         probability = 1.0
         for length, token in enumerate(tokens):
-            row = warp(scripted_logits(law, [[*prompt, *tokens[:length]]])[0], sampling)
+            if probability == 0:
+                break
+            logits = scripted_logits(law, [[*prompt, *tokens[:length]]])[0]
+            row = distribution(logits, sampling, history.after(tokens[:length]))
             probability *= float(row[token])
         probabilities[tokens] = probability
     return probabilities

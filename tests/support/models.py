@@ -6,8 +6,9 @@ from torch import Tensor
 
 from outrider.models.base import CausalModel, Feed, ModelSequence
 from outrider.models.scripted import ScriptedLaw, scripted_logits
+from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise, Stream
-from outrider.sampling.warping import warp
+from outrider.sampling.processing import distribution
 from outrider.types import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
@@ -48,15 +49,21 @@ class Watched:
 
 
 def alone(
-    law: ScriptedLaw, prompt: Sequence[int], count: int, sampling: SamplingParams = GREEDY
+    law: ScriptedLaw,
+    prompt: Sequence[int],
+    count: int,
+    sampling: SamplingParams = GREEDY,
+    history: History | None = None,
 ) -> list[int]:
     """What the target says by itself: greedy, or coupled with the seed of `sampling`.
 
-    Computed without any service: logits, warping, one race a position.
+    Computed without any service: logits, processing after `history`, warping, one race a position.
     """
     noise = PhiloxNoise(sampling.seed or 0)
+    history = history or History.of(sampling, prompt)
     tokens = list(prompt)
     for position in range(len(prompt), len(prompt) + count):
-        p = warp(scripted_logits(law, [tokens])[0], sampling)
+        p = distribution(scripted_logits(law, [tokens])[0], sampling, history)
         tokens.append(noise.choose(p, position, Stream.COUPLED))
+        history = history.after(tokens[-1:])
     return tokens[len(prompt) :]

@@ -15,9 +15,21 @@ from outrider.v1 import verify_pb2 as verify
 FOLDER = Path(__file__).parent / "golden"
 
 SAMPLING = common.SamplingParams(
-    temperature=0.5, top_k=40, top_p=0.95, min_p=0.125, seed=2**63, mode="ACCEPTANCE_MODE_REJECTION"
+    temperature=0.5,
+    top_k=40,
+    top_p=0.95,
+    min_p=0.125,
+    seed=2**63,
+    mode="ACCEPTANCE_MODE_REJECTION",
+    repetition_penalty=1.25,
+    frequency_penalty=-0.5,
+    presence_penalty=0.75,
+    logit_bias=[common.LogitBias(id=3, bias=-100), common.LogitBias(id=4, bias=0.5)],
+    allowed_token_ids=common.TokenIds(ids=[1, 300]),
+    banned_token_ids=[2, 301],
+    grammar=common.Grammar(json_schema='{"type": "object"}'),
 )
-STOP = common.StopConditions(max_tokens=64, stop_token_ids=[7, 9], ignore_eos=True)
+STOP = common.StopConditions(max_tokens=64, stop_token_ids=[7, 9], ignore_eos=True, min_tokens=5)
 CHUNK = common.DraftChunk(
     nodes=[
         common.Node(id=1 << 24, parent_id=3, token=5, q=0.75, kind="NODE_KIND_SAMPLED"),
@@ -27,7 +39,7 @@ CHUNK = common.DraftChunk(
     step_us=900,
 )
 INFO = common.ModelInfo(
-    protocol_version=1,
+    protocol_version=2,
     model_name="scripted:vocab=16",
     backend="scripted",
     tokenizer_hash="ab" * 32,
@@ -36,6 +48,8 @@ INFO = common.ModelInfo(
     eos_token_ids=[2, 3],
     max_sessions=16,
     version="0.1.0",
+    takes_vocabulary=True,
+    known_vocabularies=[common.KnownVocabulary(tokenizer_hash="cd" * 32, shared_tokens=12)],
 )
 PLAN = draft.DraftPlan(depth=14, width=2, proposal_top_k=64)
 POLICY = verify.ReadinessPolicy(min_nodes=2, max_wait_us=5000, max_rows=14)
@@ -73,7 +87,14 @@ VERDICT = verify.Verdict(
     drafted=2,
     finish_reason="FINISH_REASON_STOP",
     timing=common.StepTiming(wait_us=1, forward_us=2**40, accept_us=3, rows=3, batch_sessions=2),
+    logprobs=[
+        verify.TokenLogprobs(logprob=-0.5, top_ids=[5, 6], top_logprobs=[-0.5, -2.25]),
+        verify.TokenLogprobs(logprob=-1.5),
+        verify.TokenLogprobs(logprob=0),
+    ],
+    fresh=True,
 )
+TOKEN_LOGPROB = orchestrator.TokenLogprob(id=5, logprob=-0.5, piece=b"\xc3")
 
 MESSAGES: dict[str, Message] = {
     "draft_model_request": draft.DraftServiceGetModelInfoRequest(),
@@ -88,9 +109,18 @@ MESSAGES: dict[str, Message] = {
             plan=PLAN,
             tokenizer_hash="ab" * 32,
             vocab_size=16,
+            end_token_ids=[2, 7],
+            min_tokens=5,
         )
     ),
-    "draft_commit": draft.DraftRequest(commit=draft.DraftCommit(base=3, tokens=[5, 6], plan=PLAN)),
+    "draft_commit": draft.DraftRequest(
+        commit=draft.DraftCommit(base=3, tokens=[5, 6], plan=PLAN, fresh=True)
+    ),
+    "draft_done": draft.DraftResponse(done=draft.DraftDone(reason="its context is full")),
+    "draft_vocabulary_request": draft.SetVocabularyRequest(
+        tokenizer_hash="ab" * 32, pieces=[b"a", b"\xff"], control=[False, True]
+    ),
+    "draft_vocabulary_response": draft.SetVocabularyResponse(shared_tokens=12),
     "draft_opened": draft.DraftResponse(opened=draft.DraftOpened(cached_tokens=2)),
     "draft_chunk": draft.DraftResponse(chunk=CHUNK),
     "verify_model_request": verify.VerifyServiceGetModelInfoRequest(),
@@ -110,6 +140,7 @@ MESSAGES: dict[str, Message] = {
             sampling=SAMPLING,
             stop=STOP,
             policy=POLICY,
+            logprobs=2,
         )
     ),
     "verify_extend": verify.VerifyRequest(extend=CHUNK),
@@ -125,22 +156,46 @@ MESSAGES: dict[str, Message] = {
         stop=STOP,
         model="m",
         draft=orchestrator.DraftOptions(max_drafts=0, num_speculative_tokens=5, width=2),
+        stop_strings=["END", "é"],
+        include_stop_string=True,
+        logprobs=3,
+        choice=4,
     ),
-    "generate_chat": orchestrator.GenerateRequest(chat=CHAT),
-    "generate_ids": orchestrator.GenerateRequest(token_ids=common.TokenIds(ids=[1, 300])),
+    "generate_chat": orchestrator.GenerateRequest(
+        chat=CHAT, sampling=common.SamplingParams(grammar=common.Grammar(regex="a+"))
+    ),
+    "generate_ids": orchestrator.GenerateRequest(
+        token_ids=common.TokenIds(ids=[1, 300]),
+        sampling=common.SamplingParams(
+            grammar=common.Grammar(choice=common.GrammarChoice(choices=["yes", "no"]))
+        ),
+    ),
     "generate_started": orchestrator.GenerateResponse(
         started=orchestrator.GenerateStarted(
-            request_id="r", seed=2**64 - 1, prompt_tokens=3, drafts=["a"], notices=["n"]
+            request_id="r",
+            seed=2**64 - 1,
+            prompt_tokens=3,
+            drafts=["a"],
+            notices=["n"],
+            mode="ACCEPTANCE_MODE_BLOCK",
         )
     ),
     "generate_tokens": orchestrator.GenerateResponse(
         tokens=orchestrator.GenerateTokens(
-            tokens=[orchestrator.EmittedToken(id=5, text="é", draft="a")]
+            tokens=[
+                orchestrator.EmittedToken(
+                    id=5, text="é", draft="a", logprob=TOKEN_LOGPROB, top_logprobs=[TOKEN_LOGPROB]
+                )
+            ]
         )
     ),
     "generate_finished": orchestrator.GenerateResponse(
         finished=orchestrator.GenerateFinished(
-            finish_reason="FINISH_REASON_LENGTH", text="\ufffd", stats=STATS, notices=["n"]
+            finish_reason="FINISH_REASON_LENGTH",
+            text="\ufffd",
+            stats=STATS,
+            notices=["n"],
+            stop_string="END",
         )
     ),
     "cluster_request": orchestrator.GetClusterRequest(),

@@ -10,117 +10,32 @@ from golden_messages import CHUNK, INFO, MESSAGES, PLAN, POLICY, SAMPLING, STOP
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from message_changes import changed, put
+from wire_values import (
+    VOCAB,
+    chunks,
+    commits,
+    draft_openings,
+    infos,
+    plans,
+    policies,
+    samplings,
+    stops,
+    verdicts,
+    verify_openings,
+)
 
 from orchestrator.servicer import request_from
 from outrider.errors import InvalidArgumentError, ProtocolMismatchError
-from outrider.types import (
-    MAX_DRAFT_INDEX,
-    AcceptanceMode,
-    Chunk,
-    DraftCommit,
-    DraftOpening,
-    DraftPlan,
-    FinishReason,
-    ModelInfo,
-    Node,
-    NodeKind,
-    ProposalRow,
-    ReadinessPolicy,
-    SamplingParams,
-    StepTiming,
-    StopConditions,
-    Verdict,
-    VerifyOpening,
-)
+from outrider.types import Chunk, FinishReason
 from outrider.v1 import common_pb2, draft_pb2, orchestrator_pb2, verify_pb2
-from outrider.wire import convert
+from outrider.wire import convert, convert_sampling
 
-VOCAB = 50
 QUICK = settings(deadline=None, max_examples=60)
 
-U32 = st.integers(0, 2**32 - 1)
-U64 = st.integers(0, 2**64 - 1)
-TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=5).map(tuple)
-SOME_TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=5).map(tuple)
-NAME = st.text(min_size=1, max_size=20)
-
-samplings = st.builds(
-    SamplingParams,
-    temperature=st.floats(0, 1e6),
-    top_k=U32,
-    top_p=st.floats(0, 1, exclude_min=True),
-    min_p=st.floats(0, 1, exclude_max=True),
-    seed=U64,
-    mode=st.sampled_from(AcceptanceMode),
-)
-stops = st.builds(StopConditions, st.integers(1, 2**32 - 1), st.frozensets(U32), st.booleans())
-plans = st.builds(DraftPlan, st.integers(0, 256), st.integers(1, 32), st.integers(1, 1024))
-policies = st.builds(
-    ReadinessPolicy, st.integers(0, 4096), st.integers(0, 60_000_000), st.integers(0, 4096)
-)
-infos = st.builds(ModelInfo, NAME, NAME, NAME, U32, U32, st.lists(U32, max_size=3).map(tuple))
-commits = st.builds(DraftCommit, U32, TOKENS, st.none() | plans)
-draft_openings = st.builds(
-    DraftOpening,
-    NAME,
-    st.integers(1, MAX_DRAFT_INDEX),
-    SOME_TOKENS,
-    TOKENS,
-    samplings,
-    plans,
-    st.text(max_size=70),
-    U32,
-)
-verify_openings = st.builds(
-    VerifyOpening,
-    NAME,
-    SOME_TOKENS,
-    TOKENS,
-    samplings,
-    st.builds(StopConditions, st.integers(6, 2**32 - 1), st.frozensets(U32), st.booleans()),
-    policies,
-)
-
-
-@st.composite
-def chunks(draw: st.DrawFn) -> Chunk:
-    index = draw(st.integers(1, MAX_DRAFT_INDEX)) << 24
-    counters = draw(st.lists(st.integers(0, 2**24 - 1), min_size=1, max_size=6, unique=True))
-    nodes = tuple(
-        Node(
-            index | counter,
-            draw(st.integers(0, 2**24 - 1) | st.sampled_from(counters).map(lambda c: index | c)),
-            draw(st.integers(0, VOCAB - 1)),
-            draw(st.floats(0, 1, width=32)),
-            draw(st.sampled_from(NodeKind)),
-        )
-        for counter in counters
-    )
-    rows = tuple(
-        ProposalRow(parent, (draw(st.integers(0, 20)), draw(st.integers(21, 40))), (0.25, 0.75))
-        for parent in draw(st.sets(st.sampled_from([node.parent_id for node in nodes])))
-    )
-    return Chunk(nodes, rows, draw(U32))
-
-
-@st.composite
-def verdicts(draw: st.DrawFn) -> Verdict:
-    tokens = draw(SOME_TOKENS)
-    ids = draw(st.lists(U32, min_size=len(tokens), max_size=len(tokens)))
-    return Verdict(
-        draw(U32),
-        draw(U32),
-        tokens,
-        tuple(ids),
-        draw(U32),
-        draw(st.none() | st.sampled_from(FinishReason)),
-        draw(st.builds(StepTiming, U64, U64, U64, U32, U32)),
-    )
-
-
 ROUND_TRIPS: dict[str, tuple[Any, Callable[[Any], Message], Callable[[Any], Any]]] = {
-    "sampling": (samplings, convert.sampling_to, convert.sampling_from),
-    "stop": (stops, convert.stop_to, convert.stop_from),
+    "sampling": (samplings, convert_sampling.sampling_to, convert_sampling.sampling_from),
+    "stop": (stops, convert_sampling.stop_to, convert_sampling.stop_from),
     "plan": (plans, convert.plan_to, convert.plan_from),
     "policy": (policies, convert.policy_to, convert.policy_from),
     "info": (infos, convert.info_to, convert.info_from),
@@ -150,39 +65,16 @@ def test_finish_reasons_are_numbered_both_ways(reason: FinishReason | None) -> N
     assert convert.finish_from(convert.finish_to(reason)) is reason
 
 
-def test_unset_sampling_is_plain_sampling_with_a_seed_to_be_drawn() -> None:
-    assert convert.sampling_from(common_pb2.SamplingParams()) == SamplingParams()
-
-
-def changed(message: Message, change: Callable[[Any], object]) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    change(copy)
-    return copy
-
-
-def put(name: str, value: object) -> Callable[[Any], object]:
-    """Sets a field by its path: `nodes.0.q`, or a list's whole content."""
-
-    def change(message: Any) -> None:
-        *path, last = name.split(".")
-        for step in path:
-            message = message[int(step)] if step.isdigit() else getattr(message, step)
-        if isinstance(value, list):
-            del getattr(message, last)[:]
-            getattr(message, last).extend(value)
-        else:
-            setattr(message, last, value)
-
-    return change
-
-
 def chunk_of(draft_index: int) -> Callable[[Any], Chunk]:
     return lambda message: convert.chunk_from(message, VOCAB, draft_index)
 
 
 def duplicate_row(message: Any) -> None:
     message.rows.add().CopyFrom(message.rows[0])
+
+
+def drop_logprob(message: Any) -> None:
+    del message.logprobs[-1]
 
 
 SUM = [0.75, 0.3]
@@ -213,20 +105,6 @@ HOSTILE: list[tuple[str, Message, Callable[[Any], object], Callable[[Any], objec
     ("row-over", CHUNK, put("rows.0.probs", SUM), chunk_of(1), r"adds up to 1\.05.*add up to 1"),
     ("row-under", CHUNK, put("rows.0.probs", [0.5, 0.25]), chunk_of(1), r"adds up to 0\.75"),
     ("row-zeros", CHUNK, put("rows.0.probs", [0.0, 0.0]), chunk_of(1), r"adds up to 0\.0"),
-    *(
-        (f"temp-{t}", SAMPLING, put("temperature", t), convert.sampling_from, "temperature is")
-        for t in (math.nan, math.inf, -1.0)
-    ),
-    *(
-        (f"top_p-{p}", SAMPLING, put("top_p", p), convert.sampling_from, "top_p is")
-        for p in (math.nan, math.inf, 0.0, -0.5, 1.5)
-    ),
-    *(
-        (f"min_p-{p}", SAMPLING, put("min_p", p), convert.sampling_from, "min_p is")
-        for p in (math.nan, -0.5, 1.0, math.inf)
-    ),
-    ("mode", SAMPLING, put("mode", 9), convert.sampling_from, "acceptance mode 9 is unknown"),
-    ("max-tokens", STOP, put("max_tokens", 0), convert.stop_from, "max_tokens is 0"),
     ("depth", PLAN, put("depth", 257), convert.plan_from, "depth is 257"),
     ("width-0", PLAN, put("width", 0), convert.plan_from, "width is 0"),
     ("width", PLAN, put("width", 33), convert.plan_from, "width is 33"),
@@ -264,7 +142,7 @@ HOSTILE += [
     (
         "all-said",
         VERIFY_OPEN,
-        put("stop.max_tokens", 1),
+        put("emitted_ids", [4] * 64),
         convert.verify_opening_from,
         "nothing is left",
     ),
@@ -272,6 +150,29 @@ HOSTILE += [
     ("nothing-said", VERDICT, put("tokens", []), convert.verdict_from, "0 tokens and 3 node ids"),
     ("no-author", VERDICT, put("node_ids", [1]), convert.verdict_from, "3 tokens and 1 node ids"),
     ("finish", VERDICT, put("finish_reason", 9), convert.verdict_from, "finish reason 9"),
+    *(
+        (f"logprob-{x}", VERDICT, put("logprobs.0.logprob", x), convert.verdict_from, "at most 0")
+        for x in (math.nan, math.inf, 0.5)
+    ),
+    *(
+        (
+            f"top-logprob-{x}",
+            VERDICT,
+            put("logprobs.0.top_logprobs", [-0.5, x]),
+            convert.verdict_from,
+            "at most 0",
+        )
+        for x in (math.nan, 0.5)
+    ),
+    ("few-logprobs", VERDICT, drop_logprob, convert.verdict_from, "3 tokens and 2 log-prob"),
+    (
+        "top-alone",
+        VERDICT,
+        put("logprobs.0.top_logprobs", [-0.5]),
+        convert.verdict_from,
+        "alternatives without a log-probability",
+    ),
+    ("logprobs", VERIFY_OPEN, put("logprobs", 21), convert.verify_opening_from, "give 0 to 20"),
 ]
 
 
@@ -293,8 +194,8 @@ def test_a_hostile_field_is_refused_with_what_is_wrong(
 def test_the_unchanged_messages_are_taken() -> None:
     """Else the refusals above would prove nothing."""
     assert len(convert.chunk_from(CHUNK, VOCAB, 1).nodes) == 2
-    convert.sampling_from(SAMPLING)
-    convert.stop_from(STOP)
+    convert_sampling.sampling_from(SAMPLING)
+    convert_sampling.stop_from(STOP)
     convert.plan_from(PLAN)
     convert.policy_from(POLICY)
     convert.draft_opening_from(DRAFT_OPEN)
@@ -303,15 +204,15 @@ def test_the_unchanged_messages_are_taken() -> None:
     convert.verdict_from(VERDICT)
 
 
-@pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
+@pytest.mark.parametrize("version", [0, 1, 2**32 - 1])
 def test_a_peer_of_another_protocol_version_is_told_apart(version: int) -> None:
-    with pytest.raises(ProtocolMismatchError, match=rf"0\.1\.0.* version {version}, this side 1"):
+    with pytest.raises(ProtocolMismatchError, match=rf"0\.1\.0.* version {version}, this side 2"):
         convert.info_from(changed(INFO, put("protocol_version", version)))
 
 
 READERS: dict[type[Message], Callable[[Any], object]] = {
-    common_pb2.SamplingParams: convert.sampling_from,
-    common_pb2.StopConditions: convert.stop_from,
+    common_pb2.SamplingParams: convert_sampling.sampling_from,
+    common_pb2.StopConditions: convert_sampling.stop_from,
     common_pb2.DraftChunk: chunk_of(1),
     common_pb2.ModelInfo: convert.info_from,
     draft_pb2.DraftPlan: convert.plan_from,

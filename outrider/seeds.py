@@ -1,0 +1,28 @@
+"""Which seed each of several answers to one request uses. Knows no random numbers."""
+
+import hashlib
+
+from outrider.errors import InvalidArgumentError
+
+MAX_CHOICE = 1023
+"""Highest number of an answer, counted from 0."""
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed, 64 bits, of answer number `choice` to a request with `seed`.
+
+    Choice 0 has the request's own seed. The others have the first eight bytes, little-endian, of
+    SHA-256 over "outrider choice", the seed (8 bytes, little-endian) and the choice (4 bytes,
+    little-endian). So the answers are independent of each other, and (seed, choice) replays each.
+
+    >>> choice_seed(7, 0)
+    7
+    """
+    if not 0 <= seed < 2**64:
+        raise InvalidArgumentError(f"seed is {seed}; give a whole number from 0 to 2^64 - 1")
+    if not 0 <= choice <= MAX_CHOICE:
+        raise InvalidArgumentError(f"choice is {choice}; give a whole number from 0 to 1023")
+    if choice == 0:
+        return seed
+    name = b"outrider choice" + seed.to_bytes(8, "little") + choice.to_bytes(4, "little")
+    return int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
