@@ -183,7 +183,7 @@ Send = Callable[[Chunk], Chunk]
 @dataclass(frozen=True)
 class Simulation:
     """A target, its drafts and a schedule that is repeated until `length` tokens are emitted, or a
-    token that ends the text.
+    token that ends the text or completes its grammar.
 
     The schedule knows no tokens. `history` is the one before the first token. `accept`, `select`
     and `send` are the production steps; a test that plants a bug swaps one of them, or a draft.
@@ -225,8 +225,10 @@ class Simulation:
 
     def text(self, emitted: Prefix) -> Prefix | None:
         """The whole text that `emitted` begins with, None where more has to come."""
+        grammar = self.history.grammar
         for count, token in enumerate(emitted[: self.length], start=1):
-            if token in self.history.ends:
+            grammar = None if grammar is None else grammar.after(token)
+            if token in self.history.ends or (grammar is not None and grammar.is_finished):
                 return emitted[:count]
         return emitted[: self.length] if len(emitted) >= self.length else None
 
