@@ -80,15 +80,15 @@ async def test_a_choice_that_fails_fails_all_and_ends_the_others(orchestrator, i
 
 @both
 async def test_a_long_answer_is_read_while_another_one_is_waited_for(orchestrator, is_async):
-    """Its 2 MB do not fit what a connection holds unread: the first answer would wait for ever."""
+    """Its 15 MB do not fit what a connection holds unread: the first answer would wait for ever."""
     second_went = asyncio.Event()
     long = tokens(*[(1, "x" * 1000, "")] * 100)
     orchestrator.servicer.scripts = {
         0: (started(), second_went, FIRST_VERDICT, finished()),
-        1: (started(), *[long] * 20, second_went.set, finished()),
+        1: (started(), *[long] * 150, second_went.set, finished()),
     }
     first, second = await choices(is_async, orchestrator.address, 2)
-    assert (first.text, len(second.text)) == ("The sea", 2_000_000)
+    assert (first.text, len(second.text)) == ("The sea", 15_000_000)
 
 
 @pytest.mark.parametrize(
