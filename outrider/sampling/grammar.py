@@ -17,13 +17,13 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
 from torch import Tensor
 
-from outrider.errors import InvalidArgumentError
+from outrider.sampling.schema import MAX_REGEX_BYTES, OPTIONS, read_schema, refusal
 from outrider.types import Grammar
 from outrider.vocabulary import Vocabulary
 
-MAX_GRAMMAR_BYTES = 2**17
-"""The longest grammar, as UTF-8. Compiling takes time that grows with the square of a schema's
-properties: about a second for the slowest one of this size."""
+MAX_GRAMMAR_BYTES = 2**16
+"""Most bytes of a schema, or of all choices. Compiling takes time that grows with the square of a
+schema's properties: a few seconds for the slowest one of this size."""
 
 WHITESPACE = r"( |\n {0,32})"
 """At most once where JSON allows whitespace: one space, or a line break and an indentation. Free
@@ -41,10 +41,8 @@ _LIMITS = LLParserLimits(
 """The library's own, but fewer lexer states (1 to 2 kB each): one mask costs at most some tens of
 milliseconds, one session at most some tens of megabytes. What needs more ends with `problem`."""
 
-_DEAD_ENDS = ("NoExtension", "NoExtensionBias")
-"""Not limits: the library says that no token can follow."""
-
-_OPTIONS = "x-guidance"
+_DEAD_END = "NoExtension"
+"""How the library's error begins where no token can follow; every other one is a limit."""
 
 _HEAD = '%llguidance {"no_forcing": true}\nstart: '
 
@@ -90,7 +88,7 @@ class GrammarCompiler:
         state = GrammarState(matcher, self._kinds)
         can_begin = bool(state.text_mask().any()) or state.is_accepting
         if state.problem or not can_begin:
-            raise _refusal(state.problem or "no token of the model's vocabulary can begin it")
+            raise refusal(state.problem or "no token of the model's vocabulary can begin it")
         return state
 
 
@@ -111,9 +109,8 @@ class GrammarState:
         """Why the library gave up: a limit that the grammar ran into at this text. Empty: it did
         not.
         """
-        if not self.matcher.is_error() or self.matcher.stop_reason() in _DEAD_ENDS:
-            return ""
-        return _reason(self.matcher.get_error())
+        error = self.matcher.get_error()
+        return "" if error.startswith(_DEAD_END) else _reason(error)
 
     @property
     def is_accepting(self) -> bool:
@@ -189,10 +186,12 @@ class _Pieces:
 def _source(grammar: Grammar) -> str:
     """The right side of the start rule, in the library's Lark dialect."""
     size = len((grammar.json_schema or grammar.regex or "".join(grammar.choice)).encode())
-    if size > MAX_GRAMMAR_BYTES:
-        raise _refusal(f"it has {size} bytes; give at most {MAX_GRAMMAR_BYTES}")
+    limit = MAX_REGEX_BYTES if grammar.regex else MAX_GRAMMAR_BYTES
+    if size > limit:
+        raise refusal(f"it has {size} bytes; give at most {limit}")
     if grammar.json_schema:
-        return f"%json {json.dumps(_schema(grammar.json_schema))}"
+        options = {"whitespace_pattern": WHITESPACE}
+        return f"%json {json.dumps({**read_schema(grammar.json_schema), OPTIONS: options})}"
     if grammar.regex:
         return f"/{regex_to_lark(grammar.regex)}/"
     return f"/{'|'.join(map(_literal, grammar.choice))}/"
@@ -205,23 +204,6 @@ def _literal(text: str) -> str:
     return "".join(
         char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text
     )
-
-
-def _schema(text: str) -> dict[str, object]:
-    """The JSON schema with our options for the library in it."""
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _refusal(f"the JSON schema is no JSON ({error})") from error
-    if not isinstance(schema, dict):
-        raise _refusal(f"the JSON schema is {text.strip()[:40]}; give a JSON object")
-    if _OPTIONS in schema:
-        raise _refusal(f"the JSON schema sets {_OPTIONS}, which is not offered; leave it out")
-    return {**schema, _OPTIONS: {"whitespace_pattern": WHITESPACE}}
-
-
-def _refusal(reason: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"the grammar cannot be used: {reason}")
 
 
 def _reason(message: str) -> str:
