@@ -137,9 +137,6 @@ class DraftPeer(Peer):
     for, or one that works on any ids.
     """
 
-    shared_tokens = 0
-    """Tokens that a draft of another tokenizer and the target both have; 0 for all others."""
-
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
         self.channel = open_channel(address)
         self.client = DraftClient(self.channel, address)
@@ -149,16 +146,16 @@ class DraftPeer(Peer):
         super().__init__(name, address, self.client.model_info, self._tokenizer_misfit)
 
     @property
-    def shared_tokens(self) -> int | None:
-        """How many tokens both have, where the draft has another tokenizer than the target: it
-        drafts only those. None where it has the same one, works on any ids, or is not known yet.
+    def shared_tokens(self) -> int:
+        """Tokens that a draft of another tokenizer and the target both have, the only ones that it
+        proposes; 0 for a draft of the target's tokenizer, of any, or not told the target's.
         """
         target = self._verify.info
         if target is None or self.info is None:
-            return None
+            return 0
         if self.info.tokenizer_hash in ("", target.tokenizer_hash):
-            return None
-        return dict(self.info.known_vocabularies).get(target.tokenizer_hash)
+            return 0
+        return dict(self.info.known_vocabularies).get(target.tokenizer_hash, 0)
 
     async def probe(self) -> None:
         """As every peer; one that was gone may be another process, which nobody refused."""

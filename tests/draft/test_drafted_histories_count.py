@@ -18,9 +18,7 @@ PENALISED = SamplingParams(
 REJECTION = SamplingParams(seed=5, mode=AcceptanceMode.REJECTION)
 
 
-def start(
-    model: str = "vocab=16,order=1", **options: object
-) -> tuple[Drafter, DraftSession]:
+def start(model: str = "vocab=16,order=1", **options: object) -> tuple[Drafter, DraftSession]:
     drafter = Drafter(scripted(model))
     options.setdefault("tokenizer_hash", drafter.model.info.tokenizer_hash)
     options.setdefault("vocab_size", 16)
@@ -73,9 +71,11 @@ def test_no_end_is_proposed_before_the_shortest_length_and_none_is_drafted_below
 
 
 def test_the_targets_ends_count_and_not_the_drafts_own() -> None:
-    free = [node.token for node in run(*start("vocab=16,order=1"))]
-    assert [n.token for n in run(*start(f"vocab=16,order=1,eos={free[1]}"))] == free
-    assert [n.token for n in run(*start(ends=[free[1]]))] == free[:2]
+    model = "vocab=16,order=1,seed=2"
+    free = [node.token for node in run(*start(model))]
+    assert free[0] != free[1]
+    assert [n.token for n in run(*start(f"{model},eos={free[1]}"))] == free
+    assert [n.token for n in run(*start(model, ends=[free[1]]))] == free[:2]
 
 
 def text_of(session: DraftSession, drafter: Drafter) -> set[bytes]:

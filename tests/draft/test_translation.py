@@ -164,7 +164,7 @@ def test_rows_keep_their_precision(dtype: torch.dtype) -> None:
     [vocabulary(b"b", b"a", b"c"), vocabulary(b"a", b"", b"b", b"c"), vocabulary(b"c", b"a", b"b")],
 )
 def test_one_vocabulary_in_two_orders_is_refused(draft: Vocabulary) -> None:
-    with pytest.raises(TokenizerMismatchError, match="same pieces in another order .*damaged"):
+    with pytest.raises(TokenizerMismatchError, match=r"same pieces in another order .*damaged"):
         TokenIntersection(vocabulary(b"a", b"b", b"c"), PieceTokenizer(draft), len(draft))
 
 
