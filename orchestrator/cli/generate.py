@@ -67,8 +67,9 @@ def _stream(generation: Generation, *, is_shown: bool) -> None:
     try:
         for token in generation:
             if is_shown:
-                write(token.text)
+                # Counted first: Ctrl-C right after the text has gone out must not repeat it.
                 shown += len(token.text)
+                write(token.text)
     finally:
         result_text = generation.text
         if is_shown and result_text:

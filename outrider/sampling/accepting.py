@@ -90,11 +90,15 @@ class _Rows:
         return self._histories[row]
 
     def _end_of_text(self, row: int) -> int | None:
-        """The token of a row that ends the text, by itself or by completing the grammar: nothing
-        may be allowed after it, and whatever is said to follow it is cut. So it is said to repeat.
+        """The token, at a row or above it, that ends the text, by itself or by completing the
+        grammar: nothing may be allowed after it, and whatever is said to follow it is cut. So it is
+        said to repeat.
         """
         if row == 0:
             return None
+        above = self._end_of_text(self._subtree.parents[row - 1])
+        if above is not None:
+            return above
         token = self._subtree.nodes[row - 1].token
         grammar = self._history(row).grammar
         is_complete = grammar is not None and grammar.is_finished

