@@ -105,8 +105,8 @@ class DraftSession:
         if len(self.model_ids) < self.context_tokens:
             return ""
         return (
-            f"the text has {len(self.model_ids)} of the draft's tokens, as many as its context of "
-            f"{self.context_tokens} holds"
+            f"the text has {len(self.model_ids)} of the draft's tokens and its context is "
+            f"{self.context_tokens}"
         )
 
     def task(self, budget: int) -> Task | None:

@@ -124,7 +124,7 @@ def test_the_context_is_counted_in_the_drafts_own_tokens() -> None:
     assert session.done_reason == ""
     assert run(drafter, session), "what it cannot write takes no room"
     commit(drafter, session, *[7] * 40)
-    assert "context of 40" in session.done_reason
+    assert "context is 40" in session.done_reason
     assert run(drafter, session) == []
 
 

@@ -71,7 +71,7 @@ def test_a_draft_on_any_ids_takes_a_vocabulary_for_grammars() -> None:
 
 
 def test_a_vocabulary_under_another_hash_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="has the hash .* was announced as"):
+    with pytest.raises(InvalidArgumentError, match=r"has the hash .* was announced as"):
         Vocabularies(scripted("vocab=16")).read("other", shifted(1))
 
 
@@ -225,7 +225,7 @@ async def test_a_prompt_beyond_the_drafts_context_is_opened_and_done(
     done = (await inbox.get()).message
     assert isinstance(done, Done)
     assert f"{length} of the draft's tokens" in done.reason
-    assert "context of 32" in done.reason
+    assert "context is 32" in done.reason
     await until(lambda: not draft.scheduler._seats, "the session's end")
     assert draft.model.passes == 0
     await channel.close()
