@@ -56,7 +56,7 @@ class Drafter:
         model_ids = target.translation.prompt(opening.prompt_ids)
         for token in opening.emitted_ids:
             model_ids += target.translation.token(token)
-        grammar = target.compile(opening.sampling.grammar, opening.end_token_ids)
+        grammar = target.compile(opening.sampling.grammar)
         return Prepared(opening, target.translation, model_ids, vocab_size, grammar)
 
     def open(self, opening: DraftOpening) -> DraftSession:

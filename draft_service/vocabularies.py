@@ -3,9 +3,8 @@
 Knows vocabularies, translations and grammars; knows no session and no gRPC.
 """
 
-from collections.abc import Callable, Iterable
+import threading
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from draft_service.translation import SameIds, TokenIntersection, Translation
 from outrider.errors import CapacityError, InvalidArgumentError, TokenizerMismatchError
@@ -17,40 +16,36 @@ from outrider.vocabulary import Vocabulary
 MAX_VOCABULARIES = 4
 """Vocabularies of other tokenizers that are kept; the one used longest ago goes first."""
 
-COMPILERS = 4
-"""Sets of end tokens for which a vocabulary stays read for grammars."""
-
-Compiler = Callable[[frozenset[int]], GrammarCompiler]
-
 
 @dataclass(slots=True, eq=False)
 class Target:
     """Targets of one tokenizer, as the draft reads their tokens.
 
     `vocabulary` is None where the draft works on any ids and was not told what they mean.
+    `eos_token_ids` are those of the draft's own model; a target's are control tokens, which are
+    never text either.
     """
 
     vocabulary: Vocabulary | None
     translation: Translation
     shared_tokens: int
+    eos_token_ids: tuple[int, ...] = ()
     sessions: int = 0
-    _compiler: Compiler | None = field(init=False)
+    _compiler: GrammarCompiler | None = None
+    _reading: threading.Lock = field(default_factory=threading.Lock)
 
-    def __post_init__(self) -> None:
-        vocabulary = self.vocabulary
-        self._compiler = None
-        if vocabulary is not None:
-            self._compiler = lru_cache(COMPILERS)(lambda ends: GrammarCompiler(vocabulary, ends))
-
-    def compile(self, grammar: Grammar | None, ends: Iterable[int]) -> GrammarState | None:
+    def compile(self, grammar: Grammar | None) -> GrammarState | None:
         """The grammar's first state; None where there is no grammar, or no vocabulary to read it
         with: then the draft proposes without it, and the target alone follows it.
 
-        May take a second. Raises InvalidArgumentError for a grammar that is none.
+        May take seconds. Raises InvalidArgumentError for a grammar that is none.
         """
-        if grammar is None or self._compiler is None:
+        if grammar is None or self.vocabulary is None:
             return None
-        return self._compiler(frozenset(ends)).compile(grammar)
+        with self._reading:
+            if self._compiler is None:
+                self._compiler = GrammarCompiler(self.vocabulary, self.eos_token_ids)
+        return self._compiler.compile(grammar)
 
 
 class Vocabularies:
@@ -59,7 +54,7 @@ class Vocabularies:
     def __init__(self, model: CausalModel) -> None:
         self._model = model
         vocabulary = model.tokenizer.vocabulary if model.tokenizer is not None else None
-        self._own = Target(vocabulary, SameIds(), len(vocabulary or ()))
+        self._own = Target(vocabulary, SameIds(), len(vocabulary or ()), model.info.eos_token_ids)
         self._told: dict[str, Target] = {}
 
     @property

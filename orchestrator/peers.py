@@ -6,10 +6,16 @@ Knows handshakes; knows no sessions.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.requests import ClusterView, ServiceView
 from orchestrator.settings import address_of, name_of
-from outrider.errors import OutriderError, UnavailableError
+from outrider.errors import (
+    InvalidArgumentError,
+    OutriderError,
+    TokenizerMismatchError,
+    UnavailableError,
+)
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
@@ -19,6 +25,7 @@ from outrider.wire.verify_client import VerifyClient
 
 PROBE_TIMEOUT_S = 2.0
 PROBE_EVERY_S = 1.0
+UPLOAD_TIMEOUT_S = 60.0
 
 
 class Peer:
@@ -93,6 +100,7 @@ class VerifyPeer(Peer):
         self.client = VerifyClient(self.channel, address)
         super().__init__("verify", address, self.client.model_info, lambda info: "")
         self._vocabulary: Vocabulary | None = None
+        self._fetching = asyncio.Lock()
 
     async def ready(self) -> ModelInfo:
         """The target's facts; raises UnavailableError that says why there are none."""
@@ -109,29 +117,124 @@ class VerifyPeer(Peer):
     async def vocabulary(self) -> Vocabulary:
         """The bytes of every token, fetched once a tokenizer."""
         info = await self.ready()
-        if self._vocabulary is None or self._vocabulary.hash != info.tokenizer_hash:
-            self._vocabulary = await self.client.vocabulary()
-        return self._vocabulary
+        async with self._fetching:
+            if self._vocabulary is None or self._vocabulary.hash != info.tokenizer_hash:
+                self._vocabulary = await self.client.vocabulary()
+            return self._vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a draft said to the target's vocabulary, and whether it would say so again."""
+
+    hashes: tuple[str, str]
+    problem: str
+    is_final: bool
 
 
 class DraftPeer(Peer):
-    """A draft, which must have the target's tokenizer or work on any ids."""
-
-    shared_tokens = 0
-    """Tokens that a draft of another tokenizer and the target both have; 0 for all others."""
+    """A draft: of the target's tokenizer, of another one that it was told the target's vocabulary
+    for, or one that works on any ids.
+    """
 
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
         self.channel = open_channel(address)
         self.client = DraftClient(self.channel, address)
-        super().__init__(
-            name, address, self.client.model_info, lambda info: tokenizer_misfit(info, verify.info)
-        )
+        self._verify = verify
+        self._refusal: Refusal | None = None
+        self._introduction: asyncio.Task[None] | None = None
+        super().__init__(name, address, self.client.model_info, self._tokenizer_misfit)
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens that a draft of another tokenizer and the target both have, the only ones that it
+        proposes; 0 for a draft of the target's tokenizer, of any, or not told the target's.
+        """
+        target = self._verify.info
+        if target is None or self.info is None:
+            return 0
+        if self.info.tokenizer_hash in ("", target.tokenizer_hash):
+            return 0
+        return dict(self.info.known_vocabularies).get(target.tokenizer_hash, 0)
+
+    async def probe(self) -> None:
+        """As every peer; one that was gone may be another process, which nobody refused."""
+        await super().probe()
+        if self._failure:
+            self._refusal = None
+
+    def introduce(self) -> "asyncio.Task[None] | None":
+        """Begins to tell the draft the target's vocabulary, if it takes it and does not know it."""
+        if self._introduction is not None and not self._introduction.done():
+            return self._introduction
+        target = self._verify.info
+        if target is None or self.info is None or self._failure:
+            return None
+        hashes = (self.info.tokenizer_hash, target.tokenizer_hash)
+        is_refused = self._refusal is not None and self._refusal.is_final
+        if is_refused and self._refusal is not None and self._refusal.hashes == hashes:
+            return None
+        if not wants_vocabulary(self.info, target):
+            return None
+        self._introduction = asyncio.create_task(self._tell(self.info, hashes))
+        return self._introduction
+
+    async def stop(self) -> None:
+        """Ends what it is doing."""
+        if self._introduction is not None:
+            self._introduction.cancel()
+        await self.channel.close()
+
+    async def _tell(self, info: ModelInfo, hashes: tuple[str, str]) -> None:
+        try:
+            vocabulary = await self._verify.vocabulary()
+            if vocabulary.hash != hashes[1]:
+                raise InvalidArgumentError(
+                    "the target's vocabulary is not the one that its tokenizer hash names; restart "
+                    "the verify service"
+                )
+            shared = await self.client.set_vocabulary(vocabulary, UPLOAD_TIMEOUT_S)
+        except OutriderError as error:
+            is_final = isinstance(error, (TokenizerMismatchError, InvalidArgumentError))
+            self._refusal = Refusal(hashes, error.message, is_final)
+        else:
+            self._refusal = None
+            known = (*info.known_vocabularies, (hashes[1], shared))
+            self.info = replace(info, known_vocabularies=known)
+        self.announce()
+
+    def _tokenizer_misfit(self, info: ModelInfo) -> str:
+        target = self._verify.info
+        problem = tokenizer_misfit(info, target)
+        if not problem or target is None or self._refusal is None:
+            return problem
+        if self._refusal.hashes != (info.tokenizer_hash, target.tokenizer_hash):
+            return problem
+        return f"{info.model_name} cannot draft for this target: {self._refusal.problem}"
+
+
+def wants_vocabulary(draft: ModelInfo, target: ModelInfo) -> bool:
+    """Whether a draft can use the target's vocabulary and does not know it: to translate, or, where
+    it works on any ids, to follow grammars.
+    """
+    return (
+        draft.takes_vocabulary
+        and draft.tokenizer_hash != target.tokenizer_hash
+        and target.tokenizer_hash not in dict(draft.known_vocabularies)
+    )
 
 
 def tokenizer_misfit(draft: ModelInfo, target: ModelInfo | None) -> str:
     """Why a draft's tokens would mean something else at the target; empty where they would not."""
     if target is None or draft.tokenizer_hash in ("", target.tokenizer_hash):
         return ""
+    if target.tokenizer_hash in dict(draft.known_vocabularies):
+        return ""
+    if wants_vocabulary(draft, target):
+        return (
+            f"{draft.model_name} has another tokenizer than the target {target.model_name} and is "
+            "being told its vocabulary"
+        )
     return (
         f"{draft.model_name} has another tokenizer than the target {target.model_name}. "
         "Use a draft of the target's family, or the model ngram:"
@@ -152,9 +255,14 @@ class Peers:
         self._prober = asyncio.create_task(self._keep_probing())
 
     async def probe(self) -> None:
-        """Asks everyone at once."""
+        """Asks everyone at once; drafts that need the target's vocabulary are told it, which may
+        go on for longer.
+        """
         everyone: tuple[Peer, ...] = (self.verify, *self.drafts)
         await asyncio.gather(*(peer.probe() for peer in everyone))
+        introductions = [task for draft in self.drafts if (task := draft.introduce())]
+        if introductions:
+            await asyncio.wait(introductions, timeout=PROBE_TIMEOUT_S)
         for peer in everyone:
             peer.announce()
 
@@ -164,7 +272,7 @@ class Peers:
             self._prober.cancel()
         await self.verify.channel.close()
         for draft in self.drafts:
-            await draft.channel.close()
+            await draft.stop()
 
     def view(self) -> ClusterView:
         """How everyone is, for users."""

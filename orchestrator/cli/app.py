@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from orchestrator.cli import flags
-from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, say
+from orchestrator.cli.answer_flags import with_answer_flags
+from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, fail, say
 from orchestrator.cli.serve_app import serve_app
 from outrider.version import __version__
 
@@ -66,79 +67,43 @@ def _root(
 
 
 @app.command("generate")
+@with_answer_flags
 def _generate(
+    options: "GenerateOptions",
     prompt: Annotated[str | None, typer.Argument(help="Text; '-': standard input.")] = None,
     address: flags.Address = ADDRESS,
-    max_tokens: flags.MaxTokens = 256,
-    temperature: flags.Temperature = None,
-    top_k: flags.TopK = None,
-    top_p: flags.TopP = None,
-    min_p: flags.MinP = None,
-    seed: flags.Seed = None,
-    mode: flags.Mode = None,
-    max_drafts: flags.MaxDrafts = None,
-    num_speculative_tokens: flags.SpeculativeTokens = None,
-    width: flags.Width = None,
-    model: flags.Model = "",
-    timeout: flags.Timeout = None,
     raw: flags.Raw = False,
     json: flags.Json = False,
+    logprobs: flags.Logprobs = None,
+    answers: flags.Answers = 1,
+    choice_index: flags.ChoiceIndex = 0,
 ) -> None:
     """Answer one prompt. The answer goes to standard output, everything else to standard error."""
-    from orchestrator.cli.generate import generate
+    from orchestrator.cli.generate import generate, generate_several
     from orchestrator.cli.prompts import read_prompt
 
-    options: GenerateOptions = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "mode": mode,
-        "max_drafts": max_drafts,
-        "num_speculative_tokens": num_speculative_tokens,
-        "width": width,
-        "model": model,
-        "timeout_s": timeout,
-    }
-    generate(read_prompt(prompt), address, raw=raw, show_json=json, options=options)
+    if logprobs is not None and not json:
+        fail("--logprobs are shown with --json only; add it", MISUSED)
+    if answers > 1 and choice_index:
+        fail("--choice-index is for one answer; leave it or -n out", MISUSED)
+    options["logprobs"] = logprobs
+    if choice_index:
+        options["choice_index"] = choice_index
+    text = read_prompt(prompt)
+    if answers == 1:
+        generate(text, address, raw=raw, show_json=json, options=options)
+    else:
+        generate_several(text, answers, address, raw=raw, show_json=json, options=options)
 
 
 @app.command("chat")
+@with_answer_flags
 def _chat(
-    address: flags.Address = ADDRESS,
-    max_tokens: flags.MaxTokens = 256,
-    temperature: flags.Temperature = None,
-    top_k: flags.TopK = None,
-    top_p: flags.TopP = None,
-    min_p: flags.MinP = None,
-    seed: flags.Seed = None,
-    mode: flags.Mode = None,
-    max_drafts: flags.MaxDrafts = None,
-    num_speculative_tokens: flags.SpeculativeTokens = None,
-    width: flags.Width = None,
-    model: flags.Model = "",
-    timeout: flags.Timeout = None,
-    raw: flags.Raw = False,
+    options: "GenerateOptions", address: flags.Address = ADDRESS, raw: flags.Raw = False
 ) -> None:
     """Talk to the model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves."""
     from orchestrator.cli.chat import chat
 
-    options: GenerateOptions = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "mode": mode,
-        "max_drafts": max_drafts,
-        "num_speculative_tokens": num_speculative_tokens,
-        "width": width,
-        "model": model,
-        "timeout_s": timeout,
-    }
     chat(address, raw=raw, options=options)
 
 

@@ -25,16 +25,26 @@ FOR_PROGRAMS = ", see .text"
 
 FLAGS = {
     "max_tokens": "--max-tokens",
+    "min_tokens": "--min-tokens",
     "top_k": "--top-k",
     "top_p": "--top-p",
     "min_p": "--min-p",
+    "repetition_penalty": "--repetition-penalty",
+    "frequency_penalty": "--frequency-penalty",
+    "presence_penalty": "--presence-penalty",
+    "logit_bias": "--logit-bias",
+    "banned_token_ids": "--banned-token",
+    "json_schema": "--json-schema",
+    "choice_index": "--choice-index",
     "max_drafts": "--max-drafts",
     "num_speculative_tokens": "--num-speculative-tokens",
     "timeout_s": "--timeout",
 }
 """The flags of parameters whose names are no words of people."""
 _PARAMETER = re.compile(rf"\b(?:{'|'.join(FLAGS)})\b")
-_WORD_AS_PARAMETER = re.compile(r"(?=(?:address|mode|model|seed|temperature|width) is )")
+_WORD_AS_PARAMETER = re.compile(
+    r"(?=(?:address|logprobs|mode|model|regex|seed|temperature|width) is )"
+)
 
 FAILED = 1
 MISUSED = 2

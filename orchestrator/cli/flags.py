@@ -13,6 +13,7 @@ def _named(models: list[str]) -> list[str]:
 
 Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="The orchestrator.")]
 MaxTokens = Annotated[int, typer.Option(help="Length of the answer at most.")]
+MinTokens = Annotated[int, typer.Option(help="Nothing ends the answer before so many tokens.")]
 Temperature = Annotated[
     float | None, typer.Option(help="0: always the likeliest token. Default: 1.")
 ]
@@ -25,9 +26,45 @@ MinP = Annotated[
     typer.Option(help="Leave out tokens below this share of the likeliest one's probability."),
 ]
 Seed = Annotated[int | None, typer.Option(help="Repeats an answer. Default: a new one.")]
+RepetitionPenalty = Annotated[
+    float | None,
+    typer.Option(help="Above 1: tokens of prompt and answer become less likely. Default: 1."),
+]
+FrequencyPenalty = Annotated[
+    float | None,
+    typer.Option(help="-2 to 2: taken off a token's logit for each time the answer has it."),
+]
+PresencePenalty = Annotated[
+    float | None, typer.Option(help="-2 to 2: taken off a token's logit if the answer has it.")
+]
+BannedTokens = Annotated[
+    list[int], typer.Option(metavar="ID", help="Never emit this token; repeatable.")
+]
+Regex = Annotated[str | None, typer.Option(help="The answer matches this regular expression.")]
+Choices = Annotated[
+    list[str], typer.Option(metavar="TEXT", help="The answer is one of these; repeat the flag.")
+]
+Stop = Annotated[list[str], typer.Option(metavar="TEXT", help="End before this text; repeatable.")]
 Mode = Annotated[
     str | None,
-    typer.Option(help="How drafts are accepted: coupled, rejection or match. All are lossless."),
+    typer.Option(
+        help="How drafts are accepted: auto, coupled, rejection, block or match. All are "
+        "lossless. Default: auto, which is the server's."
+    ),
+]
+Logprobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Log-probabilities of each token and of the N likeliest; shown with --json only.",
+    ),
+]
+Answers = Annotated[
+    int,
+    typer.Option("--answers", "-n", min=1, max=1024, help="So many independent answers."),
+]
+ChoiceIndex = Annotated[
+    int, typer.Option(help="With --seed: repeat this one of several answers, from 0.")
 ]
 MaxDrafts = Annotated[int | None, typer.Option(help="Drafts to use at most; 0: none.")]
 SpeculativeTokens = Annotated[
@@ -42,7 +79,7 @@ Timeout = Annotated[
 Raw = Annotated[
     bool, typer.Option("--raw", help="Send the text as it is, without the model's chat template.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of text.")]
 DraftModels = Annotated[
     list[str],
     typer.Option(

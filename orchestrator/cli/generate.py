@@ -4,6 +4,7 @@ import json
 
 import typer
 
+from orchestrator.cli.checks import require_valid
 from orchestrator.cli.console import INTERRUPTED, errors_told, misuse_told, say, write
 from orchestrator.cli.prompts import as_messages
 from orchestrator.cli.summary import answer_line, as_json, counted
@@ -32,6 +33,32 @@ def generate(
                 write(json.dumps(as_json(generation.result()), ensure_ascii=False) + "\n")
 
 
+def generate_several(
+    prompt: str, count: int, address: str, *, raw: bool, show_json: bool, options: GenerateOptions
+) -> None:
+    """Prints `count` independent answers once all are complete: texts, or a JSON object a line."""
+    with errors_told():
+        with misuse_told():
+            sent = prompt if raw else as_messages(prompt)
+            require_valid(sent, options)
+            client = Client(address)
+        with client:
+            try:
+                results = client.generate_choices(sent, count, **options)
+            except KeyboardInterrupt:
+                say("stopped")
+                raise typer.Exit(INTERRUPTED) from None
+    for notice in dict.fromkeys(notice for result in results for notice in result.notices):
+        say(notice)
+    for index, result in enumerate(results):
+        if show_json:
+            line = {"choice_index": index, **as_json(result)}
+            write(json.dumps(line, ensure_ascii=False) + "\n")
+        else:
+            say(f"answer {index} of 0 to {count - 1}: {answer_line(result)}")
+            write(result.text + "\n")
+
+
 def _stream(generation: Generation, *, is_shown: bool) -> None:
     for notice in generation.wait_started().notices:
         say(notice)
@@ -40,8 +67,9 @@ def _stream(generation: Generation, *, is_shown: bool) -> None:
     try:
         for token in generation:
             if is_shown:
-                write(token.text)
+                # Counted first: Ctrl-C right after the text has gone out must not repeat it.
                 shown += len(token.text)
+                write(token.text)
     finally:
         result_text = generation.text
         if is_shown and result_text:

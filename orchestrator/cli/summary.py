@@ -1,5 +1,6 @@
 """What happened, in sentences for people. Pure: results in, text out."""
 
+import math
 from dataclasses import asdict
 
 from outrider.client import DraftStats, Result, Stats
@@ -85,11 +86,13 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 def as_json(result: Result) -> dict[str, object]:
     """A result as plain values, with the figures derived from its counts."""
     stats = result.stats
-    return {
+    plain: dict[str, object] = {
         "text": result.text,
         "ids": [token.id for token in result.tokens],
         "finish_reason": result.finish_reason.value,
+        "stop_string": result.stop_string or None,
         "seed": result.seed,
+        "mode": result.mode.value if result.mode else None,
         "request_id": result.request_id,
         "stats": {
             **asdict(stats),
@@ -99,6 +102,21 @@ def as_json(result: Result) -> dict[str, object]:
         },
         "notices": list(result.notices),
     }
+    if any(token.logprob is not None for token in result.tokens):
+        plain["logprobs"] = [
+            {
+                **_logprob_as_json(token.id, token.logprob, token.piece),
+                "top": [_logprob_as_json(t.id, t.logprob, t.piece) for t in token.top_logprobs],
+            }
+            for token in result.tokens
+        ]
+    return plain
+
+
+def _logprob_as_json(token: int, logprob: float | None, piece: bytes) -> dict[str, object]:
+    """JSON has no infinity: a token that cannot be has null."""
+    is_number = logprob is not None and math.isfinite(logprob)
+    return {"id": token, "logprob": logprob if is_number else None, "bytes": list(piece)}
 
 
 def _why_slow(drafted: Result, alone: Result, draft_is_target: bool) -> str:

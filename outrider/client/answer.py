@@ -65,5 +65,5 @@ class Result:
     notices: tuple[str, ...]
     seed: int
     request_id: str
-    mode: AcceptanceMode | None
-    stop_string: str
+    mode: AcceptanceMode | None = None
+    stop_string: str = ""

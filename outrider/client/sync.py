@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -119,11 +120,20 @@ class Client(BaseClient[Generation]):
         others are given up.
         """
         generations = self._start_choices(prompt, n, options)
-        try:
-            return tuple(generation.result() for generation in generations)
-        finally:
-            for generation in generations:
-                generation.cancel()
+        # All are read at once: a server stops computing an answer that nobody reads.
+        with ThreadPoolExecutor(len(generations)) as pool:
+            try:
+                reading = [pool.submit(generation.result) for generation in generations]
+                wait(reading, return_when=FIRST_EXCEPTION)
+                failures = [
+                    error for done in reading if done.done() and (error := done.exception())
+                ]
+                if failures:
+                    raise failures[0]
+                return tuple(done.result() for done in reading)
+            finally:
+                for generation in generations:
+                    generation.cancel()
 
     def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The target model that answers."""

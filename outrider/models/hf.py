@@ -22,7 +22,7 @@ _CHECK_TOLERANCE = 0.2
 
 
 def load(argument: str, options: ModelOptions) -> HfModel:
-    """Loads a folder, a hub name or a packaged model (`smollm2`).
+    """Loads a folder, a hub name or a packaged model (`smollm2`, `gemma3`).
 
     Raises NotFoundError for a model that does not exist, UnavailableError without access to the
     hub, CapacityError where it does not fit, and InvalidArgumentError for options or

@@ -89,7 +89,8 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase, vocabulary: dict[str, int]) -> bool:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    kinds = _decoder_kinds(json.loads(backend.to_str())["decoder"]) if backend else set()
+    decoder = backend.decoder if backend else None
+    kinds = _decoder_kinds(json.loads(decoder.__getstate__()) if decoder else None)
     if "ByteLevel" in kinds:
         return True
     has_metaspace = any(text.startswith(_METASPACE) for text in vocabulary)

@@ -90,10 +90,19 @@ class _Rows:
         return self._histories[row]
 
     def _end_of_text(self, row: int) -> int | None:
-        """The token of a row that ends the text: a grammar allows nothing after it, and whatever
-        is said to follow it is cut. So it is said to repeat."""
-        token = self._subtree.nodes[row - 1].token if row > 0 else None
-        return token if token in self._histories[0].ends else None
+        """The token, at a row or above it, that ends the text, by itself or by completing the
+        grammar: nothing may be allowed after it, and whatever is said to follow it is cut. So it is
+        said to repeat.
+        """
+        if row == 0:
+            return None
+        above = self._end_of_text(self._subtree.parents[row - 1])
+        if above is not None:
+            return above
+        token = self._subtree.nodes[row - 1].token
+        grammar = self._history(row).grammar
+        is_complete = grammar is not None and grammar.is_finished
+        return token if is_complete or token in self._histories[0].ends else None
 
 
 def _most_likely(logits: Tensor) -> list[int]:

@@ -19,6 +19,7 @@ class StubOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
     def __init__(self) -> None:
         self.refusal: OutriderError | None = None
+        self.requests: list[orchestrator_pb2.GenerateRequest] = []
         self.has_begun = threading.Event()
         self.was_cancelled = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
@@ -41,6 +42,7 @@ class StubOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         return orchestrator_pb2.OrchestratorServiceGetModelInfoResponse(model=info)
 
     def Generate(self, request, context):  # noqa: N802 - gRPC names its methods
+        self.requests.append(request)
         if self.refusal is not None:
             context.abort_with_status(to_status(self.refusal))
         context.add_callback(self.was_cancelled.set)

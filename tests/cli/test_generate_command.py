@@ -10,9 +10,11 @@ from running_commands import COMMAND, TIMEOUT_S, Running, run
 from stub_orchestrator import SEED, StubOrchestrator
 from typer import Exit
 
+from orchestrator.cli.app import main
 from orchestrator.cli.console import errors_told, told
 from outrider import Client
 from outrider.errors import InternalError, InvalidArgumentError, UnavailableError
+from outrider.v1 import common_pb2
 
 LONG = ("--max-tokens", "8000")
 
@@ -62,6 +64,78 @@ def test_a_seed_gives_the_same_text_with_and_without_drafts(address):
     helped, alone = run(*ask), run(*ask, "--max-drafts", "0")
     assert helped.stdout == alone.stdout
     assert "64 tokens in 64 target passes, no draft took part" in alone.stderr
+
+
+def test_a_stop_string_ends_the_text_and_is_told_in_json(address):
+    ask = ("generate", "hello", "--address", address, "--max-tokens", "40", "--seed", "5")
+    text = run(*ask).stdout.rstrip("\n")
+    stop = text[20:22]
+    cut = run(*ask, "--stop", stop, "--stop", "never said", "--json")
+    result = json.loads(cut.stdout)
+    assert result["text"] == text[: text.find(stop)]
+    assert (result["finish_reason"], result["stop_string"]) == ("stop", stop)
+    assert len(result["ids"]) == result["stats"]["emitted_tokens"] < 40
+
+
+def test_several_answers_are_independent_and_each_is_repeated_by_its_number(address):
+    ask = ("generate", "hello", "--address", address, "--max-tokens", "20", "--seed", "5")
+    lines = run(*ask, "-n", "3", "--json").stdout.splitlines()
+    results = [json.loads(line) for line in lines]
+    assert [result["choice_index"] for result in results] == [0, 1, 2]
+    assert len({result["text"] for result in results}) == 3
+    assert {result["seed"] for result in results} == {5}
+    assert run(*ask).stdout == results[0]["text"] + "\n"
+    assert run(*ask, "--choice-index", "2").stdout == results[2]["text"] + "\n"
+    plain = run(*ask, "--answers", "3")
+    assert plain.stdout == "".join(result["text"] + "\n" for result in results)
+    assert [line.partition(":")[2].split()[:4] for line in plain.stderr.splitlines()] == [
+        ["answer", str(index), "of", "0"] for index in range(3)
+    ]
+
+
+def test_a_mode_is_used_and_told(address):
+    ask = ("generate", "hello", "--address", address, "--max-tokens", "20", "--json")
+    assert json.loads(run(*ask).stdout)["mode"] == "coupled"
+    assert json.loads(run(*ask, "--mode", "auto").stdout)["mode"] == "coupled"
+    assert json.loads(run(*ask, "--mode", "match").stdout)["mode"] == "match"
+
+
+def test_every_flag_reaches_the_orchestrator(tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "string"}')
+    with StubOrchestrator() as stub:
+        stub.refusal = InvalidArgumentError("no")
+        ask = ("generate", "hello", "--address", stub.address, "--json")
+        for more in (
+            (
+                *("--min-tokens", "3", "--repetition-penalty", "1.5"),
+                *("--frequency-penalty", "0.5", "--presence-penalty", "-0.5"),
+                *("--logit-bias", "3=-5", "--logit-bias", "4=0.5"),
+                *("--banned-token", "6", "--banned-token", "7"),
+                *("--json-schema", str(schema), "--stop", "END", "--stop", "é"),
+                *("--logprobs", "2", "--mode", "block", "--choice-index", "3"),
+            ),
+            ("--regex", "a+"),
+            ("--choice", "yes", "--choice", "no"),
+            ("--json-schema", '{"type": "null"}'),
+        ):
+            assert main([*ask, *more]) == 1
+    whole, *grammars = stub.requests
+    sampling = whole.sampling
+    assert whole.stop.min_tokens == 3
+    assert sampling.repetition_penalty == 1.5
+    assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.5, -0.5)
+    assert [(entry.id, entry.bias) for entry in sampling.logit_bias] == [(3, -5), (4, 0.5)]
+    assert list(sampling.banned_token_ids) == [6, 7]
+    assert sampling.grammar.json_schema == '{"type": "string"}'
+    assert list(whole.stop_strings) == ["END", "é"]
+    assert (whole.logprobs, whole.choice) == (2, 3)
+    assert sampling.mode == common_pb2.ACCEPTANCE_MODE_BLOCK
+    assert [request.sampling.grammar for request in grammars] == [
+        common_pb2.Grammar(regex="a+"),
+        common_pb2.Grammar(choice=common_pb2.GrammarChoice(choices=["yes", "no"])),
+        common_pb2.Grammar(json_schema='{"type": "null"}'),
+    ]
 
 
 def test_ctrl_c_keeps_what_came_and_ends_the_answer_on_the_server():

@@ -1,12 +1,13 @@
 """The sentences about an answer say what the counts say."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.summary import answer_line, comparison
-from outrider.client import DraftStats, Result, Stats
-from outrider.types import FinishReason
+from orchestrator.cli.summary import answer_line, as_json, comparison
+from outrider.client import DraftStats, Result, Stats, Token, TokenLogprob
+from outrider.types import AcceptanceMode, FinishReason
 
 
 def result(*, passes: int, verified: int = 0, seconds: float, tokens: int = 60) -> Result:
@@ -100,3 +101,29 @@ def test_a_lost_draft_is_told_with_how_far_it_came():
 def test_late_and_silent_drafts_are_not_called_rejected(drafted, told):
     unhelped = result(passes=60, verified=0, seconds=6)
     assert told in answer_line(with_drafts(unhelped, DraftStats("d", drafted, 0, False)))
+
+
+def test_json_has_log_probabilities_where_there_are_any_and_no_infinity():
+    plain = result(passes=1, tokens=1, seconds=1)
+    assert "logprobs" not in as_json(plain)
+    top = (TokenLogprob(1, -0.5, b"a"), TokenLogprob(2, float("-inf"), b"\xc3"))
+    told = as_json(replace(plain, tokens=(Token(1, "a", "", -0.5, b"a", top),)))
+    assert told["logprobs"] == [
+        {
+            "id": 1,
+            "logprob": -0.5,
+            "bytes": [97],
+            "top": [
+                {"id": 1, "logprob": -0.5, "bytes": [97]},
+                {"id": 2, "logprob": None, "bytes": [195]},
+            ],
+        }
+    ]
+    json.dumps(told, allow_nan=False)
+
+
+def test_json_names_the_mode_and_the_stop_string():
+    plain = result(passes=1, tokens=1, seconds=1)
+    assert (as_json(plain)["mode"], as_json(plain)["stop_string"]) == (None, None)
+    told = as_json(replace(plain, mode=AcceptanceMode.BLOCK, stop_string="END"))
+    assert (told["mode"], told["stop_string"]) == ("block", "END")

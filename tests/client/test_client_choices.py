@@ -66,15 +66,29 @@ async def test_all_choices_are_asked_for_before_any_is_waited_for(orchestrator, 
 
 
 @both
-async def test_a_choice_that_fails_fails_all_and_ends_the_others(orchestrator, is_async):
+@pytest.mark.parametrize("failing", [0, 1])
+async def test_a_choice_that_fails_fails_all_and_ends_the_others(orchestrator, is_async, failing):
     servicer = orchestrator.servicer
     servicer.scripts = {
-        0: (started(), servicer.hanging, UnavailableError("out of memory")),
-        1: (started(), FIRST_VERDICT, HANG),
+        failing: (started(), servicer.hanging, UnavailableError("out of memory")),
+        1 - failing: (started(), FIRST_VERDICT, HANG),
     }
     with pytest.raises(UnavailableError, match="out of memory"):
         await choices(is_async, orchestrator.address, 2)
     await asyncio.wait_for(servicer.cancelled.wait(), 10)
+
+
+@both
+async def test_a_long_answer_is_read_while_another_one_is_waited_for(orchestrator, is_async):
+    """Its 15 MB do not fit what a connection holds unread: the first answer would wait for ever."""
+    second_went = asyncio.Event()
+    long = tokens(*[(1, "x" * 1000, "")] * 100)
+    orchestrator.servicer.scripts = {
+        0: (started(), second_went, FIRST_VERDICT, finished()),
+        1: (started(), *[long] * 150, second_went.set, finished()),
+    }
+    first, second = await choices(is_async, orchestrator.address, 2)
+    assert (first.text, len(second.text)) == ("The sea", 15_000_000)
 
 
 @pytest.mark.parametrize(

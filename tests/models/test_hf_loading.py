@@ -12,11 +12,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, T5Config
 
 from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError, UnavailableError
 from outrider.models import hf_checkpoint, hf_source, packaged
+from outrider.models.base import TIP, Feed
 from outrider.models.options import ModelOptions
 from outrider.models.registry import load_model
 
 from .steps import PROMPT, prefill, same
-from .tiny import MakeModel, Oracle
+from .tiny import HF_BACKENDS, MakeModel, Oracle
 
 
 def copied(folder: Path, target: Path) -> Path:
@@ -171,6 +172,31 @@ def test_a_device_map_is_honoured(
     model = make_model("gemma3", device_map=device_map, dtype="float32")
     _, row = prefill(model, PROMPT)
     assert same(row, oracle(PROMPT))
+
+
+@pytest.mark.parametrize("name", HF_BACKENDS)
+def test_in_float64_a_row_hardly_depends_on_the_batch(make_model: MakeModel, name: str) -> None:
+    """Chain, tree and one token at a time agree far below what a log-probability shows."""
+    model = make_model(name, dtype="float64")
+    assert {pool.keys.dtype for pool in model.cache.pools.values()} == {torch.float64}
+    tokens = [5, 17, 40, 41, 8, 90]
+    chain = model.open(tokens)
+    (whole,) = model.forward([Feed.chain(chain, tokens, range(6))])
+    assert whole.dtype == torch.float64
+    model.close(chain)
+    model = model.resized(256)
+    sequence = model.open(tokens)
+    for index, token in enumerate(tokens):
+        tree = Feed(sequence, (11, token, 13, 5), (TIP, TIP, TIP, TIP), (1,))
+        first = sequence.next_node
+        (row,) = model.forward([tree])
+        assert torch.allclose(row[0], whole[index], atol=1e-6, rtol=0)
+        model.keep(sequence, [first + 1])
+
+
+def test_float64_is_refused_where_the_device_has_none() -> None:
+    with pytest.raises(InvalidArgumentError, match="float64.*mps does not have"):
+        hf_checkpoint._dtype(ModelOptions(dtype="float64"), torch.device("mps"))
 
 
 def test_the_dtype_is_honoured(make_model: MakeModel) -> None:

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from outrider.errors import InvalidArgumentError
 from outrider.models.hf_tokenizer import HfTokenizer
 from outrider.vocabulary import TextDecoder
 
-from .tiny import byte_level_tokenizer, metaspace_tokenizer
+from .tiny import CHAT_TEMPLATE, byte_level_tokenizer, metaspace_tokenizer
 
 TEXTS = [
     "the cat sat on the mat",
@@ -53,10 +53,64 @@ def test_special_tokens_are_control_and_added_words_are_text() -> None:
     assert vocabulary.piece(plain) == b"<plain>"
 
 
-def test_encode_adds_what_the_tokenizer_adds() -> None:
-    library = metaspace_tokenizer()
-    library.add_bos_token = True
-    assert HfTokenizer(library).encode("the") == library("the")["input_ids"]
+@pytest.fixture
+def starting(library: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """Both families with a tokenizer that puts `<s>` before every text."""
+    start = library.convert_tokens_to_ids("<s>")
+    library.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", start)]
+    )
+    return library
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_raw_text_gets_one_start_token_whether_it_brings_it_or_not(
+    starting: PreTrainedTokenizerFast, text: str
+) -> None:
+    tokenizer = HfTokenizer(starting)
+    start = starting.convert_tokens_to_ids("<s>")
+    within = starting(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.bos_token_id == start
+    assert tokenizer.encode(text) == [start, *within]
+    assert tokenizer.encode("<s>" + text) == [start, *within]
+    assert tokenizer.encode_within(text) == within
+    assert start not in within
+
+
+def test_only_the_start_that_was_added_is_left_out(starting: PreTrainedTokenizerFast) -> None:
+    tokenizer = HfTokenizer(starting)
+    start = starting.convert_tokens_to_ids("<s>")
+    assert tokenizer.encode("<s><s>the")[:3].count(start) == 2
+    assert tokenizer.encode("the<s>the").count(start) == 2
+    assert tokenizer.encode_within("<s>") == [start]
+
+
+@pytest.mark.parametrize("text", ["the cat", "<s>the cat"])
+def test_a_tokenizer_without_start_token_adds_none(
+    library: PreTrainedTokenizerFast, text: str
+) -> None:
+    tokenizer = HfTokenizer(library)
+    assert tokenizer.bos_token_id is None
+    assert tokenizer.encode(text) == library(text)["input_ids"] == tokenizer.encode_within(text)
+
+
+def test_special_tokens_in_a_text_are_what_the_tokenizer_makes_of_them(
+    starting: PreTrainedTokenizerFast,
+) -> None:
+    ids = HfTokenizer(starting).encode("the</s>the")
+    assert starting.convert_tokens_to_ids("</s>") in ids
+
+
+def test_a_template_that_writes_the_start_token_gives_one_though_the_tokenizer_adds_one(
+    starting: PreTrainedTokenizerFast,
+) -> None:
+    starting.chat_template = CHAT_TEMPLATE
+    ids = HfTokenizer(starting).encode_chat([("user", "Zürich 👍🏽")])
+    start = starting.convert_tokens_to_ids("<s>")
+    assert ids[0] == start
+    assert ids.count(start) == 1
+    vocabulary = HfTokenizer(starting).vocabulary
+    assert "Zürich 👍🏽" in b"".join(vocabulary.pieces[token] for token in ids).decode()
 
 
 def test_a_chat_is_encoded_by_the_template_with_one_start_token() -> None:

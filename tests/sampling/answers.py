@@ -174,7 +174,9 @@ class Answer:
             self.happened.accepted += accepted
             self.happened.misses += verdict.drafted > accepted
             for runner in self._runners:
-                runner.commits.append(DraftCommit(verdict.base, verdict.tokens))
+                runner.commits.append(
+                    DraftCommit(verdict.base, verdict.tokens, fresh=verdict.fresh)
+                )
 
     def _hear(self, runner: Runner) -> None:
         for commit in runner.commits:

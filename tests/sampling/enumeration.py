@@ -24,15 +24,29 @@ from outrider.types import (
     DRAFT_INDEX_SHIFT,
     AcceptanceMode,
     Chunk,
-    Node,
     NodeKind,
-    ProposalRow,
     SamplingParams,
 )
 
 from .forks import Outcome, RandomNumbers, outcomes
+from .states import (
+    Action,
+    Commit,
+    Deliver,
+    Draft,
+    Head,
+    MakeOnly,
+    Prefix,
+    Prune,
+    Reopen,
+    State,
+    Verify,
+    chunk_of,
+    delivered,
+    prefixes,
+    reopened,
+)
 
-Prefix = tuple[int, ...]
 Law = Mapping[Prefix, float]
 Rows = Callable[[Prefix], Tensor]
 """A distribution, float64 [vocab], after each prefix of emitted tokens."""
@@ -101,80 +115,6 @@ def listing_draft(tokens: Callable[[Prefix], Sequence[int]]) -> Propose:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A draft runs ahead until it is `depth` tokens below the tip and delivers what it made."""
-
-    number: int
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class MakeOnly:
-    """As Draft, but what is made stays under way until Deliver."""
-
-    number: int
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """What is under way from a draft arrives."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reopen:
-    """A draft is opened again at the tip under a new index; what is under way stays under way."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prune:
-    """The tree is cut back to `keep` ids."""
-
-    keep: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """One round: the best `budget` nodes are verified, the outcome is committed."""
-
-    budget: int
-
-
-Action = Draft | MakeOnly | Deliver | Reopen | Prune | Verify
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Where a draft goes on: the node (or anchor) that it last made, and the tokens up to there."""
-
-    node_id: int
-    prefix: Prefix
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The outcome of a round."""
-
-    tokens: Prefix
-    fresh: bool
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A moment of a generation. `log` is everything that ever happened to the tree."""
-
-    emitted: Prefix
-    log: tuple[Chunk | Prune | Commit, ...]
-    heads: tuple[Head, ...]
-    indices: tuple[int, ...]
-    under_way: tuple[tuple[int, Chunk], ...] = ()
-
-
 Accept = Callable[[Subtree, Tensor, SamplingParams, Noise, int, History], Acceptance]
 Select = Callable[[TokenTree, int], Subtree]
 Send = Callable[[Chunk], Chunk]
@@ -183,7 +123,7 @@ Send = Callable[[Chunk], Chunk]
 @dataclass(frozen=True)
 class Simulation:
     """A target, its drafts and a schedule that is repeated until `length` tokens are emitted, or a
-    token that ends the text.
+    token that ends the text or completes its grammar.
 
     The schedule knows no tokens. `history` is the one before the first token. `accept`, `select`
     and `send` are the production steps; a test that plants a bug swaps one of them, or a draft.
@@ -225,8 +165,10 @@ class Simulation:
 
     def text(self, emitted: Prefix) -> Prefix | None:
         """The whole text that `emitted` begins with, None where more has to come."""
+        grammar = self.history.grammar
         for count, token in enumerate(emitted[: self.length], start=1):
-            if token in self.history.ends:
+            grammar = None if grammar is None else grammar.after(token)
+            if token in self.history.ends or (grammar is not None and grammar.is_finished):
                 return emitted[:count]
         return emitted[: self.length] if len(emitted) >= self.length else None
 
@@ -285,11 +227,11 @@ class _Enumeration:
             yield from self._make(state, action.number, action.depth, step)
         elif isinstance(action, Draft):
             for chance, after in self._make(state, action.number, action.depth, step):
-                yield chance, _delivered(after, action.number)
+                yield chance, delivered(after, action.number)
         elif isinstance(action, Deliver):
-            yield 1.0, _delivered(state, action.number)
+            yield 1.0, delivered(state, action.number)
         elif isinstance(action, Reopen):
-            yield 1.0, _reopened(state, action.number)
+            yield 1.0, reopened(state, action.number)
         else:
             yield 1.0, replace(state, log=(*state.log, action))
 
@@ -307,7 +249,7 @@ class _Enumeration:
             if not proposal.candidates:
                 yield chance, state
                 continue
-            chunk = self._simulation.send(_chunk(proposal, head.node_id, first_id))
+            chunk = self._simulation.send(chunk_of(proposal, head.node_id, first_id))
             going_on = proposal.candidates[proposal.going_on]
             below = Head(first_id + proposal.going_on, (*head.prefix, going_on.token))
             heads = (*state.heads[:number], below, *state.heads[number + 1 :])
@@ -346,7 +288,7 @@ class _Enumeration:
         )
         if key not in self._verdicts:
             simulation = self._simulation
-            logits = torch.stack([simulation.target(p).log() for p in _prefixes(subtree, emitted)])
+            logits = torch.stack([simulation.target(p).log() for p in prefixes(subtree, emitted)])
             history = simulation.history.after(emitted)
             law: dict[Commit, float] = defaultdict(float)
             for chance, accepted in self._outcomes(
@@ -384,37 +326,3 @@ class _Enumeration:
         everything = self._tree(state).select(10**6)
         nodes = tuple((n.token, tuple(n.ids), n.listed_q, n.rank) for n in everything.nodes)
         return state.emitted, state.indices, nodes, everything.parents, everything.draws
-
-
-def _chunk(proposal: Proposal, parent_id: int, first_id: int) -> Chunk:
-    nodes = tuple(
-        Node(first_id + i, parent_id, c.token, c.q, c.kind)
-        for i, c in enumerate(proposal.candidates)
-    )
-    is_drawn = any(node.kind is NodeKind.SAMPLED for node in nodes)
-    row = ProposalRow(parent_id, proposal.row_ids, proposal.row_probs)
-    return Chunk(nodes, (row,) if is_drawn else ())
-
-
-def _delivered(state: State, number: int) -> State:
-    arrived = tuple(chunk for sender, chunk in state.under_way if sender == number)
-    rest = tuple(pair for pair in state.under_way if pair[0] != number)
-    return replace(state, log=(*state.log, *arrived), under_way=rest)
-
-
-def _reopened(state: State, number: int) -> State:
-    index = max(state.indices) + 1
-    anchor = Head(len(state.emitted), state.emitted)
-    return replace(
-        state,
-        heads=(*state.heads[:number], anchor, *state.heads[number + 1 :]),
-        indices=(*state.indices[:number], index, *state.indices[number + 1 :]),
-    )
-
-
-def _prefixes(subtree: Subtree, emitted: Prefix) -> list[Prefix]:
-    """The tokens before each row of a subtree."""
-    prefixes = [emitted]
-    for node, parent in zip(subtree.nodes, subtree.parents, strict=True):
-        prefixes.append((*prefixes[parent], node.token))
-    return prefixes

@@ -31,6 +31,12 @@ GOLDEN_ORDER = [
     (18446744073709551615, Stream.BONUS, 1048576, [2, 3, 7, 6, 1, 5, 4, 0]),
 ]
 
+GOLDEN_COUPLED = [
+    (0, 0, 47848),
+    (7, 31, 47156),
+    (2**64 - 1, 2**20, 46442),
+]
+
 WEIGHTS = st.sampled_from((0.0, 1.0, 1.0, 0.5, 3.0, 1e-30, 1e-300, 5e-324, 1e300))
 NUMBERS = st.one_of(
     st.sampled_from((0.0, 2.0**-53, 0.25, 0.5, 1 - 2.0**-53)),
@@ -240,3 +246,20 @@ def test_coupled_rate_lies_within_the_bounds_of_the_paper(pairs: list[tuple[int,
     q = [b / q_sum for _, b in pairs] if any(b for _, b in pairs) else [1 / len(pairs)] * len(pairs)
     tv = sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2
     assert (1 - tv) / (1 + tv) - 1e-12 <= coupled_rate(p, q) <= 1 - tv + 1e-12
+
+
+@pytest.mark.parametrize(("seed", "position", "token"), GOLDEN_COUPLED)
+def test_coupled_tokens_are_the_same_on_every_machine(seed: int, position: int, token: int) -> None:
+    """A change of the generator or of the race would make old seeds give other answers."""
+    weights = torch.arange(1, 50_001, dtype=torch.float64)
+    assert PhiloxNoise(seed).choose(weights, position, Stream.COUPLED) == token
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_races_on_a_gpu_have_the_winners_of_the_cpu(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(4)
+    for position in range(50):
+        weights = torch.rand(50_000, generator=generator, dtype=dtype) ** 8
+        there = PhiloxNoise(3).rank(weights.cuda(), 8, position, Stream.COUPLED)
+        assert there == PhiloxNoise(3).rank(weights, 8, position, Stream.COUPLED)

@@ -11,13 +11,16 @@ import pytest
 from torch import Tensor
 
 import draft_service.drafter
-from outrider.sampling import proposing
-from outrider.sampling.noise import DraftNoise, Stream
+from outrider.sampling import accepting, proposing, rules
+from outrider.sampling.noise import DraftNoise, Noise, Stream
+from outrider.sampling.rules import Acceptance, RowDistribution
+from outrider.tree import Subtree
 from outrider.types import DRAFT_INDEX_SHIFT, AcceptanceMode, SamplingParams
 
 from .answers import Answer, answer
 
 REJECTION = SamplingParams(mode=AcceptanceMode.REJECTION)
+BLOCK = SamplingParams(mode=AcceptanceMode.BLOCK)
 MATCH = SamplingParams(mode=AcceptanceMode.MATCH)
 COUPLED = SamplingParams(mode=AcceptanceMode.COUPLED)
 GREEDY = SamplingParams(temperature=0)
@@ -85,17 +88,19 @@ WRONG_INDEX = {
 }
 
 
+@pytest.mark.parametrize("sampling", [REJECTION, BLOCK], ids=["rejection", "block"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rejection_asks_for_no_random_number_twice(
-    seed: int, drafts: int, width: int, monkeypatch: pytest.MonkeyPatch
+def test_no_random_number_is_asked_for_twice(
+    sampling: SamplingParams, seed: int, drafts: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert answer(monkeypatch, REJECTION, seed, drafts=drafts, width=width).ledger.reused() == {}
+    assert answer(monkeypatch, sampling, seed, drafts=drafts, width=width).ledger.reused() == {}
 
 
-def test_the_answers_of_rejection_hold_all_that_could_go_wrong(
-    drafts: int, width: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sampling", [REJECTION, BLOCK], ids=["rejection", "block"])
+def test_the_answers_hold_all_that_could_go_wrong(
+    sampling: SamplingParams, drafts: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for run in answers(monkeypatch, REJECTION, drafts, width):
+    for run in answers(monkeypatch, sampling, drafts, width):
         assert min(run.happened.rounds, run.happened.accepted, run.happened.misses) >= 4
         assert run.happened.reopened + run.happened.resumed >= 2
         expected = {Stream.DRAFT, Stream.ACCEPT, Stream.RESIDUAL, Stream.BONUS}
@@ -142,3 +147,30 @@ def test_check_rejects_draws_with_a_number_of_the_target(
     for run in answers(monkeypatch, REJECTION, drafts, width):
         shared = [users for users in run.ledger.reused().values() if "target" in users]
         assert any(set(users) > {"target"} for users in shared)
+
+
+class KeyedByPlace:
+    """A target's noise whose acceptance numbers are keyed by the position of what they judge."""
+
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise
+
+    def uniform(self, position: int, index: int) -> float:
+        return self._noise.uniform(position + index, 0)
+
+    def choose(self, weights: Tensor, position: int, stream: Stream, index: int = 0) -> int:
+        return self._noise.choose(weights, position, stream, index)
+
+
+def block_keyed_by_place(
+    subtree: Subtree, p: RowDistribution, noise: Noise, position: int
+) -> Acceptance:
+    return rules.block(subtree, p, KeyedByPlace(noise), position)
+
+
+def test_check_rejects_a_block_whose_numbers_a_later_round_uses_again(
+    drafts: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rejected stretch was judged at positions that the next rounds judge again."""
+    monkeypatch.setattr(accepting, "block", block_keyed_by_place)
+    assert any(run.ledger.reused() for run in answers(monkeypatch, BLOCK, drafts, width))

@@ -4,14 +4,13 @@ A variant swaps one step of the simulation or one function; production code is n
 scenario is exact without its bug, so it is the bug that is found.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from torch import Tensor
 
 from outrider.sampling import rules
-from outrider.sampling.accepting import accept
 from outrider.sampling.history import History
 from outrider.sampling.noise import DraftNoise, Noise, Stream
 from outrider.sampling.proposing import Candidate, Proposal
@@ -32,11 +31,8 @@ from .enumeration import (
     listing_draft,
     production_draft,
 )
-from .forks import ForkingNoise
+from .planting import CLEARLY_WRONG, EXACT, Plant, accept_with_shared_u, swapped
 from .worlds import Table
-
-CLEARLY_WRONG = 1e-3
-EXACT = 1e-9
 
 TARGET = Table(((1, 2, 3, 4), (4, 1, 2, 3), (1, 4, 2, 2)))
 Q = Table(((4, 3, 2, 1), (1, 1, 3, 4)))
@@ -51,19 +47,6 @@ SIBLINGS = Simulation(
 )
 WITHOUT_REPLACEMENT = Simulation(TARGET, (drawing_draft(Q, count=2),), (Draft(0, 1), Verify(4)), 2)
 LISTED = Simulation(TARGET, (listing_draft(lambda prefix: (0, 2)),), (Draft(0, 1), Verify(4)), 2)
-
-
-@dataclass(frozen=True)
-class Plant:
-    """A scenario, the same with a bug in one of its steps, and functions of `rules` to swap."""
-
-    right: Simulation
-    wrong: Simulation
-    functions: tuple[tuple[str, Callable[..., object]], ...] = ()
-
-
-def swapped(right: Simulation, name: str, function: Callable[..., object]) -> Plant:
-    return Plant(right, right, ((name, function),))
 
 
 def unnormalised_residual(r: Tensor, ids: Tensor, q: Tensor) -> Tensor | None:
@@ -149,33 +132,6 @@ def listed_tested_and_drawn(
         return noise.choose(p, position + depth, Stream.BONUS)
 
     return follow(subtree, decide)
-
-
-class SharedUniform(ForkingNoise):
-    """Gives all siblings of a position one and the same u."""
-
-    def __init__(self, noise: Noise) -> None:
-        self._noise = noise
-        self._shared: dict[int, float] = {}
-
-    def uniform(self, position: int, index: int) -> float:
-        if position not in self._shared:
-            self._shared[position] = self._noise.uniform(position, 0)
-        return self._shared[position]
-
-    def choose(self, weights: Tensor, position: int, stream: Stream, index: int = 0) -> int:
-        return self._noise.choose(weights, position, stream, index)
-
-
-def accept_with_shared_u(
-    subtree: Subtree,
-    logits: Tensor,
-    sampling: SamplingParams,
-    noise: Noise,
-    position: int,
-    history: History,
-) -> Acceptance:
-    return accept(subtree, logits, sampling, SharedUniform(noise), position, history)
 
 
 def full_softmax_but_top_k_sent(q: Table, top_k: int) -> Propose:
@@ -296,9 +252,7 @@ PLANTS = {
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 def test_enumeration_rejects_the_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, function in plant.functions:
-        monkeypatch.setattr(rules, name, function)
-    assert plant.wrong.total_variation() > CLEARLY_WRONG
+    assert plant.error(monkeypatch) > CLEARLY_WRONG
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)

@@ -166,6 +166,26 @@ async def test_a_choice_is_one_of_the_texts_and_the_targets_own(
     assert len(seen) > 1 or temperature == 0
 
 
+@pytest.mark.parametrize("mode", ["coupled", "rejection", "block", "match"])
+async def test_a_grammar_that_is_complete_ends_the_text_even_where_no_token_may(
+    local: Local, mode: str
+) -> None:
+    """No end token is allowed, so that the row behind the last token is empty: it is never used."""
+    client = await served(local)
+    for draft_plan in PLANS:
+        for temperature in (0, 1.0):
+            result = await client.generate(
+                PROMPT,
+                max_tokens=20,
+                temperature=temperature,
+                regex="[a-d]{5}",
+                ignore_eos=True,
+                mode=mode,
+                **draft_plan,
+            ).result()
+            assert (len(result.text), result.finish_reason) == (5, FinishReason.STOP)
+
+
 class IllegalDraft(FakeDraft):
     """Proposes, at every position, a token that the grammar forbids, and a chain below it."""
 

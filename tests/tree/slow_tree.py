@@ -33,8 +33,9 @@ class SlowTree:
             counts[self._add(node)] += 1
         return Growth(**counts)
 
-    def commit(self, tokens: Iterable[int]) -> list[Path]:
-        """Ids that had drafted each token; everything beside the committed tokens goes."""
+    def commit(self, tokens: Iterable[int], *, fresh: bool = False) -> list[Path]:
+        """Ids that had drafted each token; everything beside the committed tokens goes, and what is
+        below them, too, where that is spent (`fresh`)."""
         matched: list[Path] = []
         for token in tokens:
             self.committed = (*self.committed, token)
@@ -44,6 +45,8 @@ class SlowTree:
                 for i, p in self.paths.items()
                 if p[: len(self.committed)] != self.committed[: len(p)]
             )
+        if fresh:
+            self._forget(self.live)
         return matched
 
     def live_or_tip(self) -> list[tuple[int, Path]]:

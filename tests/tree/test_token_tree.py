@@ -52,7 +52,9 @@ def history(seed: int) -> Iterator[tuple[TokenTree, SlowTree, ChunkMaker, object
             live = list(model.live.values())
             if live and random.random() < 0.7:
                 tokens = list(random.choice(live)[len(model.committed) :])
-            yield tree, model, maker, tree.commit(tokens), model.commit(tokens)
+            fresh = random.random() < 0.25
+            committed = tree.commit(tokens, fresh=fresh), model.commit(tokens, fresh=fresh)
+            yield tree, model, maker, *committed
         else:
             keep = random.randint(0, 12)
             yield tree, model, maker, tree.prune(keep), model.prune(keep)
@@ -185,6 +187,44 @@ def test_a_refused_draw_that_is_sent_again_stays_away() -> None:
 def test_a_stale_draw_needs_no_row() -> None:
     tree = TokenTree([5])
     assert tree.grow(Chunk((sampled(DRAFT, 0, 4),))) == Growth(dropped=1)
+
+
+def spent_below_a_drawn_tip() -> TokenTree:
+    """Token 0 was drafted twice and taken; token 2 below it, drawn and listed, is spent."""
+    below = ProposalRow(DRAFT, (0, 1, 2), (0.5, 0.25, 0.25))
+    nodes = (sampled(DRAFT, 0, 0), sampled(DRAFT + 1, DRAFT, 2), listed(DRAFT + 2, DRAFT + 1, 1))
+    tree = grown(*nodes, rows=(ROW, below))
+    tree.grow(Chunk((listed(OTHER_DRAFT, 0, 0), listed(OTHER_DRAFT + 1, OTHER_DRAFT, 2))))
+    assert tree.commit([0], fresh=True) == [(DRAFT, OTHER_DRAFT)]
+    return tree
+
+
+def test_nothing_below_a_fresh_tip_is_ever_selected() -> None:
+    tree = spent_below_a_drawn_tip()
+    assert (len(tree.select(9)), tree.select(9).draws, tree.pending) == (0, ((),), 0)
+
+
+def test_what_hangs_off_a_spent_node_is_dropped_however_late_it_arrives() -> None:
+    tree = spent_below_a_drawn_tip()
+    late = Chunk((listed(DRAFT + 3, DRAFT + 2, 1), listed(OTHER_DRAFT + 2, OTHER_DRAFT + 1, 1)))
+    assert tree.grow(late) == Growth(dropped=2)
+
+
+def test_what_hangs_off_a_fresh_tip_itself_was_not_looked_at_and_lives() -> None:
+    tree = spent_below_a_drawn_tip()
+    late = Chunk((listed(OTHER_DRAFT + 2, OTHER_DRAFT, 1), listed(DRAFT + 4, 1, 0)))
+    assert tree.grow(late) == Growth(added=2)
+
+
+def test_a_late_draw_knows_the_spent_ones_from_its_row() -> None:
+    tree = spent_below_a_drawn_tip()
+    tree.grow(Chunk((sampled(DRAFT + 3, DRAFT, 1),)))
+    assert [(draw.token, draw.gone) for draw in tree.root.draws] == [(1, (2,))]
+
+
+def test_a_spent_draw_that_is_sent_again_stays_away() -> None:
+    tree = spent_below_a_drawn_tip()
+    assert tree.grow(Chunk((sampled(DRAFT + 1, DRAFT, 2),))) == Growth(duplicate=1)
 
 
 def test_pruning_drops_whole_levels() -> None:
