@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 
 from draft_service.scheduler import Scheduler, Seat
-from draft_service.uploads import UPLOAD_S, collect
 from outrider.errors import CapacityError, DeadlineError, InvalidArgumentError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk
@@ -21,6 +20,7 @@ from outrider.wire.convert import (
     draft_opening_from,
     info_to,
 )
+from outrider.wire.uploads import UPLOAD_S, collect
 
 MAX_UPLOADS = 4
 

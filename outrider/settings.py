@@ -28,12 +28,12 @@ class ModelSettings(BaseModel):
     model: str = Field(
         "smollm2",
         min_length=1,
-        description="Hub name (org/name), folder, smollm2 (a small packaged model), or "
+        description="Hub name (org/name), folder, smollm2 or gemma3 (small packaged models), or "
         "backend:argument such as ngram: or scripted:vocab=32",
     )
     revision: str = Field("", description="Branch, tag or commit of a hub model")
     trust_remote_code: bool = Field(False, description="Run code that comes with a hub model")
-    dtype: str = Field("auto", description="auto, float32, bfloat16 or float16")
+    dtype: str = Field("auto", description="auto, float32, bfloat16, float16 or float64")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps")
     device_map: str = Field("", description="Spread over several GPUs: auto, balanced, sequential")
     quantization: str = Field("", description="Quantisation config: JSON, or a path to a JSON file")

@@ -1,7 +1,6 @@
 """A draft service as its caller sees it: dataclasses in, dataclasses out."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -14,9 +13,7 @@ from outrider.wire.channels import wait_connected
 from outrider.wire.convert import chunk_from, commit_to, draft_opening_to, info_from
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
-
-PART_TOKENS = 8192
-"""Tokens of a vocabulary that travel in one message."""
+from outrider.wire.uploads import parts
 
 MAX_REASON_CHARACTERS = 400
 
@@ -76,7 +73,7 @@ class DraftClient:
         Raises a domain error where it does not answer, or cannot work for that target.
         """
         try:
-            response = await self._stub.SetVocabulary(_parts(vocabulary), timeout=timeout_s)
+            response = await self._stub.SetVocabulary(parts(vocabulary), timeout=timeout_s)
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
         return int(readable(response, self._address).shared_tokens)
@@ -106,13 +103,3 @@ class DraftClient:
         stream = DraftStream(name, self._address, self._stub.Draft, decode, inbox)
         stream.send(draft_pb2.DraftRequest(open=draft_opening_to(opening)))
         return stream
-
-
-def _parts(vocabulary: Vocabulary) -> Iterator[draft_pb2.SetVocabularyRequest]:
-    for start in range(0, max(len(vocabulary), 1), PART_TOKENS):
-        part = slice(start, start + PART_TOKENS)
-        yield draft_pb2.SetVocabularyRequest(
-            tokenizer_hash="" if start else vocabulary.hash,
-            pieces=vocabulary.pieces[part],
-            control=vocabulary.control[part],
-        )

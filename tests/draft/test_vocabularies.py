@@ -10,12 +10,10 @@ from support.local import Local
 from support.waiting import until
 
 from draft_service import servicer as servicer_module
-from draft_service import uploads
 from draft_service.drafter import Drafter
 from draft_service.scheduler import Scheduler
 from draft_service.servicer import DraftServicer
 from draft_service.settings import DraftSettings
-from draft_service.uploads import collect
 from draft_service.vocabularies import MAX_VOCABULARIES, Vocabularies
 from outrider.errors import (
     CapacityError,
@@ -29,9 +27,11 @@ from outrider.models.scripted import ScriptedTokenizer
 from outrider.types import DraftCommit, DraftPlan, Grammar, SamplingParams
 from outrider.v1 import draft_pb2
 from outrider.vocabulary import Vocabulary
+from outrider.wire import uploads
 from outrider.wire.channels import open_channel
 from outrider.wire.draft_client import Done, DraftClient, Opened
 from outrider.wire.links import Arrival
+from outrider.wire.uploads import collect
 
 Request = draft_pb2.SetVocabularyRequest
 

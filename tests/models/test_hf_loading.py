@@ -195,7 +195,7 @@ def test_in_float64_a_row_hardly_depends_on_the_batch(make_model: MakeModel, nam
 
 
 def test_float64_is_refused_where_the_device_has_none() -> None:
-    with pytest.raises(InvalidArgumentError, match="float64.*mps does not have"):
+    with pytest.raises(InvalidArgumentError, match=r"float64.*mps does not have"):
         hf_checkpoint._dtype(ModelOptions(dtype="float64"), torch.device("mps"))
 
 

@@ -1,6 +1,6 @@
-"""A vocabulary that arrives in pieces, bounded in count, bytes and time."""
+"""A vocabulary in pieces: sent whole, taken in bounded in count, bytes and time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from outrider.errors import InvalidArgumentError
 from outrider.v1 import draft_pb2
@@ -11,6 +11,20 @@ MAX_PIECES = 2**20
 MAX_PIECE_BYTES = 4096
 MAX_BYTES = 32 * 2**20
 MAX_HASH_CHARACTERS = 128
+
+PART_TOKENS = 8192
+"""Tokens of a vocabulary that travel in one message."""
+
+
+def parts(vocabulary: Vocabulary) -> Iterator[draft_pb2.SetVocabularyRequest]:
+    """The messages that carry a vocabulary."""
+    for start in range(0, max(len(vocabulary), 1), PART_TOKENS):
+        part = slice(start, start + PART_TOKENS)
+        yield draft_pb2.SetVocabularyRequest(
+            tokenizer_hash="" if start else vocabulary.hash,
+            pieces=vocabulary.pieces[part],
+            control=vocabulary.control[part],
+        )
 
 
 async def collect(
