@@ -71,7 +71,7 @@ def test_a_draft_on_any_ids_takes_a_vocabulary_for_grammars() -> None:
 
 
 def test_a_vocabulary_under_another_hash_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="has the hash .* was announced as"):
+    with pytest.raises(InvalidArgumentError, match=r"has the hash .* was announced as"):
         Vocabularies(scripted("vocab=16")).read("other", shifted(1))
 
 
