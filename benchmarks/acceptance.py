@@ -99,18 +99,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--limit", type=int, help="most prompts in all")
     parser.add_argument("--tokens", type=int, default=48, help="length of an answer")
     parser.add_argument("--max-prompt-tokens", type=int, default=768, help="longer ones are left")
-    parser.add_argument("--vocabularies", action="store_true", help="also pairs of two tokenizers")
+    parser.add_argument(
+        "--vocabularies", action="store_true", help="pairs of two tokenizers instead"
+    )
     parser.add_argument("--json", type=Path, help="where the figures go")
     options = parser.parse_args(arguments)
     small = load_model("smollm2")
-    target = load_model(str(deepened(fetch("smollm2"), DEEPENING)), ModelOptions())
-    names = {id(small): "SmolLM2", id(target): "SmolLM2 deepened"}
-    pairs = [(small, target)]
+    settings: dict[str, object] = {}
     if options.vocabularies:
-        gemma = load_model("gemma3")
-        names[id(gemma)] = "Gemma 3 270M"
-        pairs += [(small, gemma), (gemma, small)]
+        other = load_model("gemma3")
+        names = {id(small): "SmolLM2", id(other): "Gemma 3 270M"}
+        pairs = [(small, other), (other, small)]
+    else:
+        other = load_model(str(deepened(fetch("smollm2"), DEEPENING)), ModelOptions())
+        names = {id(small): "SmolLM2", id(other): "SmolLM2 deepened"}
+        pairs = [(small, other)]
+        settings["deepened"] = asdict(DEEPENING)
     prompts = list(read_prompts(options.prompts, options.per_category, small, options))
+    if not options.vocabularies:
+        settings["overlap"] = round(overlap(small, other, _texts(small, prompts)), 3)
     result: dict[str, object] = {
         "machine": describe(),
         "settings": {
@@ -118,8 +125,7 @@ def main(arguments: Sequence[str]) -> int:
             "tokens": options.tokens,
             "max_prompt_tokens": options.max_prompt_tokens,
             "prompts": len(prompts),
-            "deepened": asdict(DEEPENING),
-            "overlap": round(overlap(small, target, _texts(small, prompts)), 3),
+            **settings,
         },
     }
     figures: list[Figure] = []

@@ -84,8 +84,8 @@ def _penalised(logits: Tensor, sampling: SamplingParams, history: History) -> Te
     row = logits.cpu() if logits.device.type == "mps" else logits
     row = row.to(torch.float64, copy=True)
     if sampling.repetition_penalty != 1:
-        answer = _ids((token for token in history.counts if token not in history.prompt), row)
-        seen = torch.cat([_prompt_ids(history.prompt, row.shape[-1], row.device), answer])
+        prompt = _prompt_ids(history.prompt, row.shape[-1], row.device)
+        seen = torch.cat([prompt, _ids(history.counts, row)])  # twice there is written once
         values, factor = row[seen], sampling.repetition_penalty
         row[seen] = torch.where(values > 0, values / factor, values * factor)
     if sampling.frequency_penalty or sampling.presence_penalty:

@@ -79,6 +79,12 @@ def test_frequency_and_presence_follow_the_openai_formula_over_the_answer_alone(
     assert processed(sampling, prompt, answer, row=row) == pytest.approx(expected, abs=1e-12)
 
 
+def test_the_prompt_counts_for_the_repetition_penalty_only() -> None:
+    sampling = params(repetition_penalty=2.0, frequency_penalty=1.0, presence_penalty=0.5)
+    assert processed(sampling, prompt=[0, 0, 4], answer=[4])[0] == 1.0 / 2
+    assert processed(sampling, prompt=[0, 0, 4], answer=[4])[4] == 3.0 / 2 - 1.5
+
+
 def test_bias_is_added_to_its_tokens() -> None:
     ours = processed(params(logit_bias=((0, 100.0), (3, -100.0))))
     assert ours == [101.0, -2.0, 0.5, -100.0, 3.0]
