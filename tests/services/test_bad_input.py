@@ -183,12 +183,10 @@ async def test_the_client_refuses_a_bad_temperature_before_sending(
         services.client.generate("x", temperature=temperature)
 
 
-async def test_a_draft_with_another_tokenizer_is_never_called_and_the_answer_says_so(
+async def test_a_draft_that_shares_no_token_is_never_called_and_the_answer_says_so(
     local: Local,
 ) -> None:
-    verify, stranger = await asyncio.gather(
-        local.verify(), local.draft(f"{TARGET},hash_salt=other")
-    )
+    verify, stranger = await asyncio.gather(local.verify(), local.draft(f"{TARGET},shift=64"))
     client = await local.orchestrator(verify, {"stranger": stranger})
     result = await client.generate("hello", max_tokens=12, temperature=0).result()
     assert result.stats.target_passes == 12

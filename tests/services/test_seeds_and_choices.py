@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from outrider.seeds import choice_seed
 from scipy import stats
 from support.local import Local
 from support.models import alone
 
 from outrider import AsyncClient, InvalidArgumentError
 from outrider.models.scripted import ScriptedLaw
+from outrider.seeds import choice_seed
 from outrider.types import AcceptanceMode, SamplingParams
 
 LAW = ScriptedLaw(vocab=16, seed=2)
