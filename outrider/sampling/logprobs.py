@@ -13,14 +13,20 @@ def token_logprobs(
 ) -> tuple[TokenLogprobs, ...]:
     """For each row the log-probability of its token and of the `alternatives` most likely ones.
 
-    logits: [len(tokens), vocab], as the model gave them. Computed in float64; among equal
-    alternatives the lowest id comes first.
+    logits: [len(tokens), vocab], as the model gave them. Computed in float64 on the CPU. Among equal
+    alternatives the lowest ids are taken, lowest first.
     """
     rows = logits.cpu().to(torch.float64).log_softmax(dim=-1)
-    best = rows.topk(min(alternatives, rows.shape[-1]), dim=-1)
-    reported: list[TokenLogprobs] = []
-    for row, token, values, ids in zip(rows, tokens, best.values, best.indices, strict=True):
-        pairs = zip(ids.tolist(), values.tolist(), strict=True)
-        top = tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
-        reported.append(TokenLogprobs(float(row[token]), top))
-    return tuple(reported)
+    return tuple(
+        TokenLogprobs(float(row[token]), _most_likely(row, alternatives))
+        for row, token in zip(rows, tokens, strict=True)
+    )
+
+
+def _most_likely(row: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    if count == 0:
+        return ()
+    least = row.topk(min(count, row.shape[-1])).values[-1]
+    ids = (row >= least).nonzero().flatten()
+    order = row[ids].argsort(descending=True, stable=True)[:count]
+    return tuple((int(token), float(row[token])) for token in ids[order])

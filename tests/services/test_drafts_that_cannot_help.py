@@ -1,13 +1,16 @@
 """Drafts that have nothing to say, or no longer: they cost nothing and change nothing."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
+from support.drafts import PatternDraft
 from support.local import Local
 from support.models import alone
 
 from outrider.models.scripted import ScriptedLaw
 from outrider.types import SamplingParams
+from outrider.v1 import draft_pb2
 
 LAW = ScriptedLaw(vocab=32, seed=1)
 MODEL = "scripted:vocab=32,seed=1"
@@ -77,3 +80,41 @@ async def test_field_bug_26_drafting_is_turned_off_where_the_target_alone_is_fas
         assert [t.id for t in result.tokens] == alone(LAW, [1], tokens)
         verified[is_adaptive] = result.stats.verified_tokens / result.stats.target_passes
     assert 0 < verified[True] < verified[False] / 3, verified
+
+
+class DyingDraft(PatternDraft):
+    """Right for four tokens a round, until after `rounds` commits its stream breaks."""
+
+    def __init__(self, law: ScriptedLaw, rounds: int) -> None:
+        super().__init__(law, right=4, length=5)
+        self._rounds = rounds
+
+    async def session(
+        self, opening: draft_pb2.DraftOpen, requests: AsyncIterator[draft_pb2.DraftRequest]
+    ) -> AsyncIterator[draft_pb2.DraftResponse]:
+        async def until_death() -> AsyncIterator[draft_pb2.DraftRequest]:
+            for _ in range(self._rounds):
+                yield await anext(requests)
+            raise RuntimeError("the draft died")
+
+        async for response in super().session(opening, until_death()):
+            yield response
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+async def test_a_draft_killed_at_any_round_leaves_the_answer_as_it_is(
+    local: Local, temperature: float
+) -> None:
+    sampling = SamplingParams(temperature=temperature, seed=8)
+    expected = alone(LAW, [4], 40, sampling)
+    verify = await local.verify(MODEL)
+    for rounds in range(12):
+        dying = await local.fake_draft(DyingDraft(LAW, rounds))
+        client = await local.orchestrator(
+            verify, {"dying": dying}, wait_nodes=4, max_wait_ms=100, adaptive=False
+        )
+        result = await client.generate([4], max_tokens=40, temperature=temperature, seed=8).result()
+        assert [t.id for t in result.tokens] == expected, rounds
+        is_over_before = result.stats.target_passes <= rounds
+        assert result.stats.drafts[0].lost or is_over_before, rounds
+        assert result.stats.accepted_tokens > 0 or rounds == 0 or temperature > 0

@@ -62,47 +62,59 @@ def target_at_another_temperature(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("verify_service.verifier.accept", wrong)
 
 
-async def sampled(client: AsyncClient, samples: int) -> list[tuple[int, ...]]:
-    """Many short answers in rejection mode, each pass waiting for the draft."""
+def block_without_its_denominator(patch: pytest.MonkeyPatch) -> None:
+    """A stretch of a chain stands with S where S / (S + 1 - P) is right."""
+
+    def wrong(link: rules.Link, u: float) -> bool:
+        mass = link.weight if link.left is None else float(link.left.sum())
+        return rules.accepts(u, 1.0, mass)
+
+    patch.setattr(rules.Link, "stands", wrong)
+
+
+async def sampled(client: AsyncClient, samples: int, mode: str) -> list[tuple[int, ...]]:
+    """Many short answers, each pass waiting for the draft."""
     gate = asyncio.Semaphore(16)
 
     async def answer(seed: int) -> tuple[int, ...]:
         async with gate:
             result = await client.generate(
-                PROMPT, max_tokens=TOKENS, mode="rejection", seed=seed, temperature=0.6
+                PROMPT, max_tokens=TOKENS, mode=mode, seed=seed, temperature=0.6
             ).result()
         return tuple(token.id for token in result.tokens)
 
     return await asyncio.gather(*map(answer, range(samples)))
 
 
-async def p_value_of_answers(local: Local, samples: int) -> float:
+async def p_value_of_answers(local: Local, samples: int, mode: str) -> float:
     verify = await local.verify(MODEL, max_sessions=64)
     draft = await local.draft(f"{MODEL},drift=0.7", max_sessions=64)
     client = await local.orchestrator(
         verify, {"a": draft}, wait_nodes=1, max_wait_ms=2000, adaptive=False
     )
     law = joint_law(LAW, PROMPT, TOKENS, SamplingParams(temperature=0.6))
-    return p_value(await sampled(client, samples), law)
+    return p_value(await sampled(client, samples, mode), law)
 
 
 @pytest.mark.parametrize(
-    ("plant", "samples"),
+    ("plant", "samples", "mode"),
     [
-        (residual_without_subtraction, 600),
-        (acceptance_without_a_coin, 300),
-        (sent_row_is_not_the_drawn_one, 300),
-        (drafts_believed_without_the_target, 150),
-        (target_at_another_temperature, 600),
+        (residual_without_subtraction, 600, "rejection"),
+        (acceptance_without_a_coin, 300, "rejection"),
+        (sent_row_is_not_the_drawn_one, 300, "block"),
+        (drafts_believed_without_the_target, 150, "rejection"),
+        (target_at_another_temperature, 600, "rejection"),
+        (block_without_its_denominator, 600, "block"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 async def test_a_planted_bug_breaks_the_law(
-    local: Local, monkeypatch: pytest.MonkeyPatch, plant: Plant, samples: int
+    local: Local, monkeypatch: pytest.MonkeyPatch, plant: Plant, samples: int, mode: str
 ) -> None:
     plant(monkeypatch)
-    assert await p_value_of_answers(local, samples) < ALPHA
+    assert await p_value_of_answers(local, samples, mode) < ALPHA
 
 
-async def test_without_a_planted_bug_the_same_sample_passes(local: Local) -> None:
-    assert await p_value_of_answers(local, 600) > ALPHA
+@pytest.mark.parametrize("mode", ["rejection", "block"])
+async def test_without_a_planted_bug_the_same_sample_passes(local: Local, mode: str) -> None:
+    assert await p_value_of_answers(local, 600, mode) > ALPHA

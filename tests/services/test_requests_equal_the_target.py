@@ -159,8 +159,12 @@ async def test_a_choice_is_one_of_the_texts_and_the_targets_own(
             await client.generate(PROMPT, max_tokens=20, **options, **draft_plan).result()
             for draft_plan in PLANS
         ]
-        assert len({(result.text, result.finish_reason) for result in results}) == 1
-        assert results[0].finish_reason is FinishReason.STOP
+        length = len(results[0].tokens)
+        history = history_of(options, PROMPT, VOCAB, EOS)
+        expected = alone(LAW, PROMPT, length, sampling_of(options), history)
+        for result in results:
+            assert [token.id for token in result.tokens] == expected
+            assert result.finish_reason is FinishReason.STOP
         seen.add(results[0].text)
     assert seen <= set(CHOICES)
     assert len(seen) > 1 or temperature == 0
@@ -184,6 +188,30 @@ async def test_a_grammar_that_is_complete_ends_the_text_even_where_no_token_may(
                 **draft_plan,
             ).result()
             assert (len(result.text), result.finish_reason) == (5, FinishReason.STOP)
+
+
+@pytest.mark.parametrize("length", range(1, 10))
+async def test_a_grammar_ends_the_text_at_every_place_of_an_accepted_run(
+    local: Local, length: int
+) -> None:
+    """An agreeing draft has no nodes behind it, a careless one has; seven are verified at once."""
+    verify, draft, careless = await asyncio.gather(
+        local.verify(MODEL), local.draft(MODEL), local.draft(f"{MODEL},tokenizer=any")
+    )
+    waiting = {**WAITING, "wait_nodes": 7, "num_speculative_tokens": 7}
+    client = await local.orchestrator(verify, {"a": draft, "careless": careless}, **waiting)
+    options: dict[str, Any] = {"regex": f"[a-z]{{{length}}}", "temperature": 0}
+    history = history_of(options, [9], VOCAB)
+    expected = alone(LAW, [9], length, sampling_of(options), history)
+    for count in (0, 1, 2):
+        result = await client.generate(
+            [9], max_tokens=20, logprobs=1, max_drafts=count, **options
+        ).result()
+        assert [token.id for token in result.tokens] == expected
+        assert result.finish_reason is FinishReason.STOP
+        assert result.stats.emitted_tokens == len(result.text) == length
+        assert all(token.logprob is not None for token in result.tokens)
+        assert (result.stats.accepted_tokens > 0) is (count > 0)
 
 
 class IllegalDraft(FakeDraft):
