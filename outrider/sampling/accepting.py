@@ -48,7 +48,8 @@ def accept(
 
 
 class _Rows:
-    """The target's rows under the request, each worked out when a decision reaches it."""
+    """The target's rows under the request, each worked out when a decision reaches it: parents
+    before their children."""
 
     def __init__(
         self, subtree: Subtree, logits: Tensor, sampling: SamplingParams, history: History
@@ -57,6 +58,7 @@ class _Rows:
         self._logits = logits
         self._sampling = sampling
         self._histories = {0: history}
+        self._ends: dict[int, int | None] = {0: None}
 
     @property
     def are_as_they_come(self) -> bool:
@@ -94,15 +96,15 @@ class _Rows:
         grammar: nothing may be allowed after it, and whatever is said to follow it is cut. So it is
         said to repeat.
         """
-        if row == 0:
-            return None
-        above = self._end_of_text(self._subtree.parents[row - 1])
-        if above is not None:
-            return above
-        token = self._subtree.nodes[row - 1].token
-        grammar = self._history(row).grammar
-        is_complete = grammar is not None and grammar.is_finished
-        return token if is_complete or token in self._histories[0].ends else None
+        if row not in self._ends:
+            end = self._end_of_text(self._subtree.parents[row - 1])
+            if end is None:
+                token = self._subtree.nodes[row - 1].token
+                grammar = self._history(row).grammar
+                is_complete = grammar is not None and grammar.is_finished
+                end = token if is_complete or token in self._histories[0].ends else None
+            self._ends[row] = end
+        return self._ends[row]
 
 
 def _most_likely(logits: Tensor) -> list[int]:

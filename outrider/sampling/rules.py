@@ -11,12 +11,17 @@ from itertools import count
 import torch
 from torch import Tensor
 
+from outrider.errors import InvalidArgumentError
 from outrider.sampling.noise import Noise, Stream
 from outrider.tree import Draw, Subtree
 from outrider.types import ProposalRow
 
 RowDistribution = Callable[[int], Tensor]
-"""p at a row of the subtree: float64 [vocab]. Called at most once a row."""
+"""p at a row of the subtree: float64 [vocab].
+
+Raises InvalidArgumentError where the request leaves nothing to emit: a dead end. What was accepted
+before it is emitted all the same, as it is without drafts; the next pass begins at the dead end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,10 @@ def follow(subtree: Subtree, decide: Callable[[int, int], int]) -> Acceptance:
     path: list[int] = []
     row = 0
     while True:
-        token = decide(row, len(path))
+        try:
+            token = decide(row, len(path))
+        except InvalidArgumentError as dead_end:
+            return _before(dead_end, subtree, path)
         child = subtree.children[row].get(token)
         if child is None:
             return Acceptance(tuple(path), token)
@@ -97,7 +105,10 @@ def block(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) -> 
         row, left = chain[tau].row, chain[tau].left
         depth = position + len(path)
         if left is None:
-            token = noise.choose(p(row), depth, Stream.BONUS)
+            try:
+                token = noise.choose(p(row), depth, Stream.BONUS)
+            except InvalidArgumentError as dead_end:
+                return _before(dead_end, subtree, path)
         else:
             spent, *siblings = subtree.draws[row]
             token = spent.token
@@ -116,8 +127,15 @@ def block(subtree: Subtree, p: RowDistribution, noise: Noise, position: int) -> 
         row = child
 
 
+def _before(dead_end: InvalidArgumentError, subtree: Subtree, path: list[int]) -> Acceptance:
+    """What was accepted, the last of it as the round's own token; nothing was: the error."""
+    if not path:
+        raise dead_end
+    return Acceptance(tuple(path[:-1]), subtree.nodes[path[-1] - 1].token)
+
+
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainRow:
     """A node of a chain: its row, P_i, and [P_i p - q]+ of the next draw's q; `left` is None where
     the chain ends.
     """
@@ -136,21 +154,25 @@ class Link:
         return scale <= 0 or accepts(u, scale, mass)
 
 
-def chain_below(subtree: Subtree, row: int, p: RowDistribution) -> list[Link]:
+def chain_below(subtree: Subtree, row: int, p: RowDistribution) -> list[ChainRow]:
     """The chain of first draws below a row, itself first: P_0 = 1, P_i = min(1, P_{i-1} p/q).
 
-    Where P_i is 0 no longer stretch can stand, so nothing is read below: it may be forbidden.
+    Where P_i is 0 no longer stretch can stand, so nothing is read below: it may be forbidden. At a
+    dead end the chain ends, too: whether a token is one does not depend on what was drawn below it.
     """
-    chain: list[Link] = []
+    chain: list[ChainRow] = []
     weight = 1.0
     while weight > 0 and subtree.draws[row]:
         draw = subtree.draws[row][0]
-        weighted = weight * p(row)
+        try:
+            weighted = weight * p(row)
+        except InvalidArgumentError:
+            break
         ids, q = row_without(draw.row, draw.gone)
-        chain.append(Link(row, weight, excess(weighted, ids, q)))
+        chain.append(ChainRow(row, weight, excess(weighted, ids, q)))
         weight = min(1.0, float(weighted[draw.token]) / probability(draw.token, ids, q))
         row = subtree.children[row][draw.token]
-    return [*chain, Link(row, weight, None)]
+    return [*chain, ChainRow(row, weight, None)]
 
 
 def try_draws(

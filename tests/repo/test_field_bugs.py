@@ -1,6 +1,7 @@
 """Every bug that systems like this one really had has a test, through real services, that names
 it."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -12,11 +13,24 @@ NUMBERS = (1, 2, 4, 5, 7, 8, 9, 10, 11, 13, 14, 19, 20, 21, 23, 24, 25, 26, 28)
 
 
 def named() -> set[int]:
-    """Numbers in names (`test_field_bug_7_...`) and docstrings ("Field bugs 4 and 5")."""
-    text = "\n".join(path.read_text("utf-8") for path in SERVICES.glob("test_*.py"))
-    found = set(re.findall(r"def test_field_bug_(\d+)", text))
-    for sentence in re.findall(r"[Ff]ield bugs? ((?:\d+(?:, | and )?)+)", text):
-        found.update(re.findall(r"\d+", sentence))
+    """Numbers in the names of tests (`test_field_bug_7_...`), in their docstrings ("Field bugs 4 and
+    5"), and in that of a module whose tests are all about one."""
+    found: set[str] = set()
+    for path in SERVICES.glob("test_*.py"):
+        module = ast.parse(path.read_text("utf-8"))
+        tests = [
+            node
+            for node in ast.walk(module)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.name.startswith("test_")
+        ]
+        for test in tests:
+            found.update(re.findall(r"^test_field_bug_(\d+)", test.name))
+        for node in (module, *tests):
+            for sentence in re.findall(
+                r"[Ff]ield bugs? ((?:\d+(?:, | and )?)+)", ast.get_docstring(node) or ""
+            ):
+                found.update(re.findall(r"\d+", sentence))
     return {int(number) for number in found}
 
 

@@ -7,16 +7,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from torch import Tensor
 
 from outrider.errors import InvalidArgumentError
+from outrider.sampling.accepting import accept
 from outrider.sampling.grammar import GrammarCompiler
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
-from outrider.sampling.processing import allowed_logits
-from outrider.types import AcceptanceMode, Grammar, SamplingParams
+from outrider.sampling.processing import allowed_logits, distribution
+from outrider.tree import Subtree, TokenTree
+from outrider.types import (
+    AcceptanceMode,
+    Chunk,
+    Grammar,
+    Node,
+    NodeKind,
+    ProposalRow,
+    SamplingParams,
+)
 from outrider.vocabulary import Vocabulary
 
 from .enumeration import (
@@ -33,6 +45,7 @@ from .enumeration import (
     listing_draft,
     production_draft,
 )
+from .forks import RandomNumbers, outcomes
 from .worlds import Table, examples, schedules, tables
 
 TOLERANCE = 1e-9
@@ -269,3 +282,84 @@ def test_a_draft_that_is_left_no_token_proposes_nothing() -> None:
     sampling = SamplingParams(allowed_token_ids=frozenset({9}))
     draft = production_draft(DRAFTS[0], sampling=sampling)
     assert draft(PhiloxNoise(0), (), 0).candidates == ()
+
+
+DEAD_END = Grammar(choice=("a", "bb"))
+"""With a second "b" out of reach, an answer that begins with "b" cannot be finished."""
+
+
+def dead_end(mode: AcceptanceMode, temperature: float = 1.0) -> tuple[SamplingParams, History]:
+    """The tip has both letters; the row behind "b" is empty unless nothing is banned."""
+    sampling = SamplingParams(
+        temperature, mode=mode, grammar=DEAD_END, logit_bias=((0, 0.4),), seed=0
+    )
+    return sampling, History.of(sampling, PROMPT, ends=(END,), grammar=COMPILER.compile(DEAD_END))
+
+
+def rows_with_a_dead_end(subtree: Subtree) -> Tensor:
+    """Nobody says "b" after "b", nor "ab"."""
+    rows = torch.zeros(1 + len(subtree), VOCAB)
+    for row, node in enumerate(subtree.nodes, start=1):
+        if node.token == 1:
+            rows[row, 1:3] = -torch.inf
+            rows[row, 0] = 1.0
+    return rows
+
+
+@pytest.mark.parametrize("mode", RULES)
+def test_a_dead_end_below_a_drafted_token_changes_nothing_above_it(mode: AcceptanceMode) -> None:
+    """A draft that does not know the request draws "b" and goes on below it: the law of the first
+    token is the target's own, and it is emitted before the dead end is an error."""
+    sampling, history = dead_end(mode)
+    p = distribution(rows_with_a_dead_end(TokenTree().select(0))[0], sampling, history)
+    law = [0.0] * VOCAB
+    for drawn in (1, 2):
+        first = 1 << 24
+        tree = TokenTree()
+        tree.grow(
+            Chunk(
+                (
+                    Node(first, 0, drawn, 0.5, NodeKind.SAMPLED),
+                    Node(first | 1, first, 1, 1.0, NodeKind.SAMPLED),
+                ),
+                (ProposalRow(0, (1, 2), (0.5, 0.5)), ProposalRow(first, (1,), (1.0,))),
+            )
+        )
+        subtree = tree.select(4)
+        logits = rows_with_a_dead_end(subtree)
+
+        def run(noise: RandomNumbers, subtree: Subtree = subtree, logits: Tensor = logits) -> int:
+            accepted = accept(subtree, logits, sampling, noise, 2, history)
+            assert accepted.path == ()
+            return accepted.token
+
+        for chance, token in outcomes(run):
+            law[token] += chance / 2
+    assert law == pytest.approx(p.tolist(), abs=TOLERANCE)
+    assert 0.2 < law[1] < 0.8
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("is_drafted", [False, True])
+def test_tokens_before_a_dead_end_are_emitted_with_and_without_drafts(
+    is_drafted: bool, temperature: float
+) -> None:
+    sampling, history = dead_end(AcceptanceMode.COUPLED, temperature)
+    sampling = replace(sampling, logit_bias=((0, -3.0),))
+    tree = TokenTree()
+    if is_drafted:
+        first = 1 << 24
+        chain = (
+            Node(first, 0, 1, 0.9, NodeKind.LISTED),
+            Node(first | 1, first, 1, 0.9, NodeKind.LISTED),
+        )
+        tree.grow(Chunk(chain))
+    subtree = tree.select(4)
+    noise = PhiloxNoise(3)
+    accepted = accept(subtree, rows_with_a_dead_end(subtree), sampling, noise, 2, history)
+    assert (accepted.path, accepted.token) == ((), 1)
+    after = history.after((1,))
+    row = rows_with_a_dead_end(subtree)[-1] if is_drafted else torch.tensor([1.0, -9e9, -9e9, 0])
+    row = row.masked_fill(row < -1e9, -torch.inf)
+    with pytest.raises(InvalidArgumentError, match="leave nothing to emit"):
+        accept(TokenTree().select(0), row[None], sampling, noise, 3, after)

@@ -14,7 +14,7 @@ from outrider.sampling.noise import Noise, Stream
 from outrider.sampling.processing import distribution
 from outrider.sampling.rules import (
     Acceptance,
-    Link,
+    ChainRow,
     RowDistribution,
     accepts,
     block,
@@ -52,14 +52,14 @@ WITHOUT_REPLACEMENT = Simulation(
 
 real_chain_below = rules.chain_below
 
-Relink = Callable[[Link, Tensor, Tensor, Tensor], Link]
+Relink = Callable[[ChainRow, Tensor, Tensor, Tensor], ChainRow]
 """A link of the chain made wrong, given p and the ids and numbers of q at its row."""
 
 
 def relinked(relink: Relink) -> Plant:
     """Every link but the last goes through `relink`."""
 
-    def wrong(subtree: Subtree, row: int, p: RowDistribution) -> list[Link]:
+    def wrong(subtree: Subtree, row: int, p: RowDistribution) -> list[ChainRow]:
         *links, last = real_chain_below(subtree, row, p)
         changed = []
         for link in links:
@@ -71,7 +71,7 @@ def relinked(relink: Relink) -> Plant:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd(Link):
+class Odd(ChainRow):
     """A link that stands with a chance of its own."""
 
     chance: float
@@ -81,25 +81,25 @@ class Odd(Link):
         return accepts(u, 1.0, self.chance)
 
 
-def s_without_weight(link: Link, p: Tensor, ids: Tensor, q: Tensor) -> Link:
+def s_without_weight(link: ChainRow, p: Tensor, ids: Tensor, q: Tensor) -> ChainRow:
     """S = sum [p - q]+ in h; the residual is the right one."""
     mass = float(excess(p, ids, q).sum())
     scale = mass + 1 - link.weight
     return Odd(link.row, link.weight, link.left, mass / scale if scale > 0 else 1.0)
 
 
-def h_without_denominator(link: Link, p: Tensor, ids: Tensor, q: Tensor) -> Link:
+def h_without_denominator(link: ChainRow, p: Tensor, ids: Tensor, q: Tensor) -> ChainRow:
     """h = S."""
     assert link.left is not None
     return Odd(link.row, link.weight, link.left, float(link.left.sum()))
 
 
-def h_is_weight(link: Link, p: Tensor, ids: Tensor, q: Tensor) -> Link:
+def h_is_weight(link: ChainRow, p: Tensor, ids: Tensor, q: Tensor) -> ChainRow:
     """h = P, as if every node were the last."""
     return Odd(link.row, link.weight, link.left, link.weight)
 
 
-def residual_of_p(link: Link, p: Tensor, ids: Tensor, q: Tensor) -> Link:
+def residual_of_p(link: ChainRow, p: Tensor, ids: Tensor, q: Tensor) -> ChainRow:
     """norm[p - q]+ after a stretch that ends early; h is the right one."""
     assert link.left is not None
     mass = float(link.left.sum())
@@ -108,7 +108,7 @@ def residual_of_p(link: Link, p: Tensor, ids: Tensor, q: Tensor) -> Link:
     return Odd(link.row, link.weight, excess(p, ids, q), chance)
 
 
-def last_by_its_own_ratio(subtree: Subtree, row: int, p: RowDistribution) -> list[Link]:
+def last_by_its_own_ratio(subtree: Subtree, row: int, p: RowDistribution) -> list[ChainRow]:
     """h_g = p/q of the last token instead of P_g."""
     *links, last = real_chain_below(subtree, row, p)
     if not links:
@@ -118,7 +118,9 @@ def last_by_its_own_ratio(subtree: Subtree, row: int, p: RowDistribution) -> lis
     return [*links, replace(last, weight=min(1.0, float(p(links[-1].row)[draw.token]) / q))]
 
 
-def with_prefix(length: Callable[[Subtree, list[Link], Noise, int, RowDistribution], int]) -> Plant:
+def with_prefix(
+    length: Callable[[Subtree, list[ChainRow], Noise, int, RowDistribution], int],
+) -> Plant:
     """Another choice of how much of the chain stands; the residual is block's."""
 
     def wrong(
@@ -143,7 +145,7 @@ def with_prefix(length: Callable[[Subtree, list[Link], Noise, int, RowDistributi
 
 
 def token_by_token(
-    subtree: Subtree, chain: list[Link], noise: Noise, position: int, p: RowDistribution
+    subtree: Subtree, chain: list[ChainRow], noise: Noise, position: int, p: RowDistribution
 ) -> int:
     """Each token against p/q, from the front."""
     for i, link in enumerate(chain[:-1]):
@@ -155,7 +157,7 @@ def token_by_token(
 
 
 def until_the_first_that_falls(
-    subtree: Subtree, chain: list[Link], noise: Noise, position: int, p: RowDistribution
+    subtree: Subtree, chain: list[ChainRow], noise: Noise, position: int, p: RowDistribution
 ) -> int:
     """The h are right, but one that does not stand ends the search from the front."""
     for i, link in enumerate(chain[1:], start=1):

@@ -65,11 +65,11 @@ def target_at_another_temperature(patch: pytest.MonkeyPatch) -> None:
 def block_without_its_denominator(patch: pytest.MonkeyPatch) -> None:
     """A stretch of a chain stands with S where S / (S + 1 - P) is right."""
 
-    def wrong(link: rules.Link, u: float) -> bool:
+    def wrong(link: rules.ChainRow, u: float) -> bool:
         mass = link.weight if link.left is None else float(link.left.sum())
         return rules.accepts(u, 1.0, mass)
 
-    patch.setattr(rules.Link, "stands", wrong)
+    patch.setattr(rules.ChainRow, "stands", wrong)
 
 
 async def sampled(client: AsyncClient, samples: int, mode: str) -> list[tuple[int, ...]]:
