@@ -54,8 +54,8 @@ class TextStream:
         return self._search(text) if self._matches else text
 
     def finish(self) -> str:
-        """What was held back, with U+FFFD for a character that never became complete; nothing after
-        a stop string.
+        """What was held back, with U+FFFD for a character that never became complete, in which no
+        stop string is searched; nothing after a stop string.
         """
         if self.stop_string is not None:
             return ""

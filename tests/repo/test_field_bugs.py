@@ -13,8 +13,8 @@ NUMBERS = (1, 2, 4, 5, 7, 8, 9, 10, 11, 13, 14, 19, 20, 21, 23, 24, 25, 26, 28)
 
 
 def named() -> set[int]:
-    """Numbers in the names of tests (`test_field_bug_7_...`), in their docstrings ("Field bugs 4 and
-    5"), and in that of a module whose tests are all about one."""
+    """Numbers in tests' names (`test_field_bug_7_...`), in their docstrings ("Field bugs 4 and 5"),
+    and in that of a module whose tests are all about one."""
     found: set[str] = set()
     for path in SERVICES.glob("test_*.py"):
         module = ast.parse(path.read_text("utf-8"))
