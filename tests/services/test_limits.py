@@ -275,9 +275,8 @@ async def test_a_draft_stops_at_its_depth_and_goes_on_after_a_commit(local: Loca
     [
         ({"tokenizer_hash": "other"}, TokenizerMismatchError),
         ({"prompt_ids": (64,)}, InvalidArgumentError),
-        ({"prompt_ids": tuple([1] * 8192)}, InvalidArgumentError),
     ],
-    ids=["tokenizer", "vocabulary", "context"],
+    ids=["tokenizer", "vocabulary"],
 )
 async def test_a_draft_refuses_what_it_cannot_draft_for(
     local: Local, changed: dict[str, Any], kind: type[OutriderError]
