@@ -129,7 +129,7 @@ def test_every_flag_reaches_the_orchestrator(tmp_path):
     assert list(sampling.banned_token_ids) == [6, 7]
     assert sampling.grammar.json_schema == '{"type": "string"}'
     assert list(whole.stop_strings) == ["END", "é"]
-    assert (whole.logprobs, whole.choice) == (2, 3)
+    assert (whole.logprobs, whole.choice_index) == (2, 3)
     assert sampling.mode == common_pb2.ACCEPTANCE_MODE_BLOCK
     assert [request.sampling.grammar for request in grammars] == [
         common_pb2.Grammar(regex="a+"),

@@ -44,7 +44,7 @@ class ScriptedOrchestrator(OrchestratorServiceServicer):
         self.requests.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         try:
-            for step in self.scripts.get(request.choice, self.script):
+            for step in self.scripts.get(request.choice_index, self.script):
                 if step is HANG:
                     self.hanging.set()
                     await asyncio.Event().wait()

@@ -29,12 +29,12 @@ both = pytest.mark.parametrize("is_async", [False, True])
 async def test_choices_share_a_seed_and_differ_in_their_number(orchestrator, is_async):
     results = await choices(is_async, orchestrator.address, 3, max_tokens=9)
     assert [result.text for result in results] == ["The sea."] * 3
-    requests = sorted(orchestrator.servicer.requests, key=lambda request: request.choice)
-    assert [request.choice for request in requests] == [0, 1, 2]
+    requests = sorted(orchestrator.servicer.requests, key=lambda request: request.choice_index)
+    assert [request.choice_index for request in requests] == [0, 1, 2]
     assert len({request.sampling.seed for request in requests}) == 1
     assert all(request.sampling.HasField("seed") for request in requests)
     for request in requests:
-        request.choice = 0
+        request.choice_index = 0
     assert requests[0] == requests[1] == requests[2]
 
 

@@ -76,6 +76,6 @@ async def test_a_deployment_can_choose_another_mode_and_a_request_its_own(local:
     own = await client.generate(PROMPT, max_tokens=4, mode="rejection").result()
     assert own.mode is AcceptanceMode.REJECTION
     auto = await client.generate(PROMPT, max_tokens=4, mode="auto").result()
-    assert auto.mode is AcceptanceMode.BLOCK, "auto leaves it to the deployment"
+    assert auto.mode is AcceptanceMode.COUPLED, "auto is a choice of its own"
     with pytest.raises(InvalidArgumentError, match="typical"):
         await client.generate(PROMPT, max_tokens=4, mode="typical").result()
