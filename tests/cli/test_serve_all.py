@@ -111,12 +111,12 @@ def test_a_model_that_cannot_be_loaded_is_named_with_the_reason(models, told):
     assert told in refused.stderr
 
 
-def test_a_draft_with_another_tokenizer_is_told_and_not_used():
-    models = ("--model", "scripted:vocab=64", "--draft-model", "scripted:vocab=32")
+def test_a_draft_that_shares_no_token_with_the_target_is_told_and_not_used():
+    models = ("--model", "scripted:vocab=64", "--draft-model", "scripted:vocab=64,shift=64")
     with Running(["serve", "all", *LOCAL, *models]) as stack:
         text = stack.stderr.wait_for("outrider chat")
-        assert "draft scripted is not used: scripted:vocab=32 has another tokenizer" in text
+        assert "draft scripted is not used: scripted:vocab=64,shift=64 cannot draft" in text
         header, verify, draft = run("ps", "--address", address_of(stack)).stdout.splitlines()
     assert header.endswith("PROBLEM")
     assert (verify.split()[2], draft.split()[2]) == ("yes", "no")
-    assert "has another tokenizer" in draft
+    assert "no piece of text in common" in draft

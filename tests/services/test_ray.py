@@ -14,6 +14,7 @@ from support.processes import Processes, ServiceProcess
 from support.waiting import until, until_asked
 
 from outrider import AsyncClient
+from outrider.client import Result
 from outrider.errors import OutriderError, UnavailableError
 from outrider.models.scripted import ScriptedLaw
 from outrider.types import AcceptanceMode, SamplingParams
@@ -105,13 +106,19 @@ async def test_a_request_with_everything_is_answered_through_an_actor_as_without
             cut = await client.generate(
                 PROMPT, **everything, stop=[stop], include_stop=True
             ).result()
-            assert cut.text == whole.text[: whole.text.find(stop, 2) + 2]
+            assert cut.text == whole.text[: whole.text.find(stop, 3) + 2]
             assert cut.stats.accepted_tokens > 0, "the draft was idle"
-            answers.append([replace(result, stats=None, request_id="") for result in (whole, cut)])
+            answers.append([_what_is_the_targets(result) for result in (whole, cut)])
     assert answers[0] == answers[1]
     [whole, cut] = answers[0]
     assert (cut.stop_string, cut.mode, cut.seed) == (stop, AcceptanceMode.BLOCK, 4)
     assert all(len(token.top_logprobs) == 2 for token in whole.tokens)
+
+
+def _what_is_the_targets(result: Result) -> Result:
+    """Without what depends on when drafts came."""
+    tokens = tuple(replace(token, draft="") for token in result.tokens)
+    return replace(result, tokens=tokens, stats=None, request_id="")
 
 
 async def test_errors_come_through_an_actor_as_they_are(
