@@ -42,7 +42,7 @@ class Answer:
         """The verdict as far as it is part of the answer, and its tokens.
 
         A stop string ends both with the token that completes it. Where the verifier ended the run
-        earlier, that end stands.
+        earlier, that end stands. The last token of the answer also has the text that was held back.
         """
         if self._wants_logprobs and len(verdict.logprobs) != len(verdict.tokens):
             raise InternalError(
@@ -55,12 +55,10 @@ class Answer:
             if self._text.stop_string is not None:
                 verdict = _cut(verdict, len(texts))
                 break
+        if verdict.finish_reason is not None:
+            texts[-1] += self._text.finish()
         tokens = tuple(self._token(verdict, index, text) for index, text in enumerate(texts))
         return verdict, tokens
-
-    def finish(self) -> str:
-        """The text that was held back."""
-        return self._text.finish()
 
     def _token(self, verdict: Verdict, index: int, text: str) -> EmittedToken:
         token = verdict.tokens[index]

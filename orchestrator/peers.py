@@ -4,6 +4,7 @@ Knows handshakes; knows no sessions.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +22,13 @@ from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import open_channel
 from outrider.wire.draft_client import DraftClient
+from outrider.wire.uploads import UPLOAD_S
 from outrider.wire.verify_client import VerifyClient
 
 PROBE_TIMEOUT_S = 2.0
 PROBE_EVERY_S = 1.0
-UPLOAD_TIMEOUT_S = 60.0
+RETELL_AFTER_S = 30.0
+"""From a refusal that may pass to the next time that a draft is sent the vocabulary, at least."""
 
 
 class Peer:
@@ -125,11 +128,19 @@ class VerifyPeer(Peer):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a draft said to the target's vocabulary, and whether it would say so again."""
+    """What a draft said to the target's vocabulary, when, and in how many seconds it may say
+    something else; infinity: never.
+    """
 
     hashes: tuple[str, str]
     problem: str
-    is_final: bool
+    at_s: float
+    retry_after_s: float
+
+    def holds(self, hashes: tuple[str, str]) -> bool:
+        """Whether telling the draft once more would be of no use now: a vocabulary is megabytes."""
+        wait_s = max(self.retry_after_s, RETELL_AFTER_S)
+        return self.hashes == hashes and time.monotonic() < self.at_s + wait_s
 
 
 class DraftPeer(Peer):
@@ -171,8 +182,7 @@ class DraftPeer(Peer):
         if target is None or self.info is None or self._failure:
             return None
         hashes = (self.info.tokenizer_hash, target.tokenizer_hash)
-        is_refused = self._refusal is not None and self._refusal.is_final
-        if is_refused and self._refusal is not None and self._refusal.hashes == hashes:
+        if self._refusal is not None and self._refusal.holds(hashes):
             return None
         if not wants_vocabulary(self.info, target):
             return None
@@ -193,10 +203,11 @@ class DraftPeer(Peer):
                     "the target's vocabulary is not the one that its tokenizer hash names; restart "
                     "the verify service"
                 )
-            shared = await self.client.set_vocabulary(vocabulary, UPLOAD_TIMEOUT_S)
+            shared = await self.client.set_vocabulary(vocabulary, UPLOAD_S)
         except OutriderError as error:
             is_final = isinstance(error, (TokenizerMismatchError, InvalidArgumentError))
-            self._refusal = Refusal(hashes, error.message, is_final)
+            retry_after_s = math.inf if is_final else error.retry_after_s or 0.0
+            self._refusal = Refusal(hashes, error.message, time.monotonic(), retry_after_s)
         else:
             self._refusal = None
             known = (*info.known_vocabularies, (hashes[1], shared))

@@ -24,7 +24,7 @@ class GenerationRequest:
 
     None in a draft option and in `mode`, which takes the place of `sampling.mode`, means the
     deployment's default. `logprobs` None: none are reported; otherwise of each token and of so many
-    most likely ones. `choice` tells which of several independent answers to one seed this is.
+    most likely ones. `choice_index` tells which of several independent answers to one seed this is.
     """
 
     request_id: str
@@ -39,14 +39,20 @@ class GenerationRequest:
     stop_strings: tuple[str, ...] = ()
     include_stop_string: bool = False
     logprobs: int | None = None
-    choice: int = 0
+    choice_index: int = 0
 
     def __post_init__(self) -> None:
         check_stop_strings(self.stop_strings)
+        if self.include_stop_string and not self.stop_strings:
+            raise InvalidArgumentError(
+                "include_stop_string is set without a stop string; give at least one"
+            )
         if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
             raise InvalidArgumentError(f"logprobs is {self.logprobs}; give 0 to {MAX_LOGPROBS}")
-        if not 0 <= self.choice <= MAX_CHOICE:
-            raise InvalidArgumentError(f"choice is {self.choice}; give 0 to {MAX_CHOICE}")
+        if not 0 <= self.choice_index <= MAX_CHOICE:
+            raise InvalidArgumentError(
+                f"choice_index is {self.choice_index}; give 0 to {MAX_CHOICE}"
+            )
         for name, value, most in (
             ("num_speculative_tokens", self.num_speculative_tokens, 128),
             ("width", self.width, 32),
@@ -80,7 +86,8 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """`text` is what became certain with the token; `draft` names who wrote it (empty: the target).
+    """`text` is what became certain with the token, of the last one also what was held back before;
+    `draft` names who wrote it (empty: the target).
 
     Where log-probabilities were asked for, `logprob` is its own and `top_logprobs` are those of the
     most likely tokens in its place, likeliest first.
@@ -131,8 +138,8 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Generation has ended. `text` was held back to the end; `stop_string` ended the text, if any
-    did.
+    """Generation has ended. `text` is what follows the text of the last token: nothing, as that has
+    what was held back; `stop_string` ended the text, if any did.
     """
 
     finish_reason: FinishReason

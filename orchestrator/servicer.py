@@ -23,8 +23,14 @@ from orchestrator.requests import (
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
-from outrider.wire.convert import finish_to, info_to
-from outrider.wire.convert_sampling import mode_from, mode_to, sampling_from, stop_from
+from outrider.wire.convert import info_to
+from outrider.wire.convert_sampling import (
+    finish_to,
+    mode_from,
+    mode_to,
+    sampling_from,
+    stop_from,
+)
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_MESSAGES = 8192
@@ -99,7 +105,7 @@ def request_from(message: orchestrator_pb2.GenerateRequest, request_id: str) -> 
         stop_strings=tuple(message.stop_strings),
         include_stop_string=message.include_stop_string,
         logprobs=message.logprobs if message.HasField("logprobs") else None,
-        choice=message.choice,
+        choice_index=message.choice_index,
     )
 
 

@@ -154,8 +154,7 @@ class Session:
             raise InvalidArgumentError("it sent a node id twice")
         draft.stats.drafted_tokens += len(relayed.chunk.nodes)
         self._seen = self._seen.with_step(relayed.chunk.step_us)
-        gone = growth.dropped + growth.duplicate
-        if self.verify is not None and gone < len(relayed.chunk.nodes):
+        if self.verify is not None and growth.dropped < len(relayed.chunk.nodes):
             self.verify.extend(relayed)
 
     def reconcile(self, verdict: Verdict) -> Tokens | None:
@@ -209,7 +208,7 @@ class Session:
         new_notices = tuple(self.notices[self._notices_given :])
         return Finished(
             self.finish_reason,
-            self._answer.finish(),
+            "",
             self.stats,
             new_notices,
             self._answer.stop_string,
@@ -278,4 +277,6 @@ def sampling_of(request: GenerationRequest) -> SamplingParams:
     sampling = request.sampling
     if sampling.seed is None or request.mode is None:
         raise InternalError("a session needs a seed and a mode; the engine has to settle them")
-    return replace(sampling, seed=choice_seed(sampling.seed, request.choice), mode=request.mode)
+    return replace(
+        sampling, seed=choice_seed(sampling.seed, request.choice_index), mode=request.mode
+    )

@@ -19,6 +19,10 @@ MAX_DRAFT_INDEX = 255
 MAX_LOGPROBS = 20
 """Most alternatives that are reported at a position."""
 
+MAX_GRAMMAR_BYTES = 2**16
+"""Most bytes of a schema or of all choices; a regex has a lower limit. Compiling takes time that
+grows with the square of a schema's properties: a few seconds for the slowest one of this size."""
+
 MAX_TOKEN_RULES = 4096
 """Most tokens that a request names in a bias, an allowed or a banned set."""
 

@@ -27,8 +27,10 @@ def _schema(value: str | None) -> str | None:
 
 
 def _biases(values: list[str]) -> list[str]:
-    for value in values:
-        _bias(value)
+    tokens = [_bias(value)[0] for value in values]
+    for token in tokens:
+        if tokens.count(token) > 1:
+            raise typer.BadParameter(f"token {token} is given twice; give each token once")
     return values
 
 
@@ -65,11 +67,15 @@ def answer_options(
     frequency_penalty: flags.FrequencyPenalty = None,
     presence_penalty: flags.PresencePenalty = None,
     logit_bias: Bias = [],  # noqa: B006 - Typer copies it
+    allowed_token: flags.AllowedTokens = [],  # noqa: B006 - Typer copies it
     banned_token: flags.BannedTokens = [],  # noqa: B006 - Typer copies it
     json_schema: Schema = None,
     regex: flags.Regex = None,
     choice: flags.Choices = [],  # noqa: B006 - Typer copies it
     stop: flags.Stop = [],  # noqa: B006 - Typer copies it
+    include_stop: flags.IncludeStop = False,
+    stop_token: flags.StopTokens = [],  # noqa: B006 - Typer copies it
+    ignore_eos: flags.IgnoreEos = False,
     seed: flags.Seed = None,
     mode: flags.Mode = None,
     max_drafts: flags.MaxDrafts = None,
@@ -90,11 +96,15 @@ def answer_options(
         "frequency_penalty": frequency_penalty,
         "presence_penalty": presence_penalty,
         "logit_bias": dict(map(_bias, logit_bias)),
+        "allowed_token_ids": allowed_token or None,
         "banned_token_ids": banned_token,
         "json_schema": json_schema,
         "regex": regex,
         "choice": choice or None,
         "stop": stop,
+        "include_stop": include_stop,
+        "stop_token_ids": stop_token,
+        "ignore_eos": ignore_eos,
         "seed": seed,
         "mode": mode,
         "max_drafts": max_drafts,

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from outrider.types import AcceptanceMode
+
 
 def _named(models: list[str]) -> list[str]:
     if not all(model.strip() for model in models):
@@ -11,9 +13,21 @@ def _named(models: list[str]) -> list[str]:
     return models
 
 
+def _known_mode(mode: str | None) -> str | None:
+    names = ("auto", *(known.value for known in AcceptanceMode))
+    if mode is not None and mode not in names:
+        raise typer.BadParameter(f"mode is {mode!r}; give one of {', '.join(names)}")
+    return mode
+
+
 Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="The orchestrator.")]
 MaxTokens = Annotated[int, typer.Option(help="Length of the answer at most.")]
-MinTokens = Annotated[int, typer.Option(help="Nothing ends the answer before so many tokens.")]
+MinTokens = Annotated[
+    int,
+    typer.Option(
+        help="Nothing ends the answer before so many tokens, unless its grammar is complete."
+    ),
+]
 Temperature = Annotated[
     float | None, typer.Option(help="0: always the likeliest token. Default: 1.")
 ]
@@ -25,7 +39,13 @@ MinP = Annotated[
     float | None,
     typer.Option(help="Leave out tokens below this share of the likeliest one's probability."),
 ]
-Seed = Annotated[int | None, typer.Option(help="Repeats an answer. Default: a new one.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="Repeats an answer: exactly with the modes coupled and match; with rejection and "
+        "block it also depends on the drafts. Default: a new one."
+    ),
+]
 RepetitionPenalty = Annotated[
     float | None,
     typer.Option(help="Above 1: tokens of prompt and answer become less likely. Default: 1."),
@@ -45,11 +65,31 @@ Choices = Annotated[
     list[str], typer.Option(metavar="TEXT", help="The answer is one of these; repeat the flag.")
 ]
 Stop = Annotated[list[str], typer.Option(metavar="TEXT", help="End before this text; repeatable.")]
+AllowedTokens = Annotated[
+    list[int], typer.Option(metavar="ID", help="Emit such tokens only; repeatable.")
+]
+StopTokens = Annotated[
+    list[int], typer.Option(metavar="ID", help="End with this token; repeatable.")
+]
+IgnoreEos = Annotated[
+    bool, typer.Option("--ignore-eos", help="Go on where the model would end the answer.")
+]
+IncludeStop = Annotated[
+    bool, typer.Option("--include-stop", help="With --stop: end behind the text, not before it.")
+]
 Mode = Annotated[
     str | None,
     typer.Option(
-        help="How drafts are accepted: auto, coupled, rejection, block or match. All are "
-        "lossless. Default: auto, which is the server's."
+        help="How drafts are accepted: coupled (auto is the same), rejection, block or match. All "
+        "are lossless. Default: the server's."
+    ),
+]
+ServedMode = Annotated[
+    str | None,
+    typer.Option(
+        callback=_known_mode,
+        help="For requests that choose none: coupled (auto is the same), rejection, block or "
+        "match.",
     ),
 ]
 Logprobs = Annotated[
@@ -61,7 +101,9 @@ Logprobs = Annotated[
 ]
 Answers = Annotated[
     int,
-    typer.Option("--answers", "-n", min=1, max=1024, help="So many independent answers."),
+    typer.Option(
+        "--answers", "-n", min=1, max=1024, help="So many independent answers, 8 of them at once."
+    ),
 ]
 ChoiceIndex = Annotated[
     int, typer.Option(help="With --seed: repeat this one of several answers, from 0.")

@@ -7,7 +7,7 @@ import typer
 from orchestrator.cli.checks import require_valid
 from orchestrator.cli.console import INTERRUPTED, errors_told, misuse_told, say, write
 from orchestrator.cli.prompts import as_messages
-from orchestrator.cli.summary import answer_line, as_json, counted
+from orchestrator.cli.summary import answer_line, as_json, counted, partial_as_json
 from outrider.client import Client, Generation
 from outrider.client.request import GenerateOptions
 
@@ -84,12 +84,6 @@ def _stream(generation: Generation, *, is_shown: bool) -> None:
 def _tell_interrupted(generation: Generation, show_json: bool) -> None:
     count = len(generation.tokens)
     if show_json:
-        partial = {
-            "text": generation.text,
-            "ids": [token.id for token in generation.tokens],
-            "finish_reason": None,
-            "seed": generation.started.seed if generation.started else None,
-            "notices": list(generation.started.notices) if generation.started else [],
-        }
+        partial = partial_as_json(generation.started, generation.text, generation.tokens)
         write(json.dumps(partial, ensure_ascii=False) + "\n")
     say(f"stopped after {counted(count, 'token')}")

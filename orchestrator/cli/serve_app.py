@@ -55,6 +55,7 @@ def _serve_all(
     allow_plaintext: Annotated[
         bool, typer.Option("--allow-plaintext", help="Listen beyond loopback without TLS.")
     ] = False,
+    mode: flags.ServedMode = None,
     ray: flags.Ray = "embedded",
     threads: flags.Threads = 0,
     grace_s: Annotated[
@@ -79,6 +80,10 @@ def _serve_all(
             threads,
             grace_s,
             every_service=("--log-level", log_level),
-            orchestrator=("--ray", ray, *(["--allow-plaintext"] if allow_plaintext else [])),
+            orchestrator=(
+                *("--ray", ray),
+                *(("--mode", mode) if mode is not None else ()),
+                *(("--allow-plaintext",) if allow_plaintext else ()),
+            ),
         )
     )

@@ -1,9 +1,10 @@
 """What happened, in sentences for people. Pure: results in, text out."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from outrider.client import DraftStats, Result, Stats
+from outrider.client import DraftStats, Result, Started, Stats, Token
 
 SAME_SPEED = 0.1
 """A difference of up to this share is called none: it is within what repeated runs vary."""
@@ -102,15 +103,38 @@ def as_json(result: Result) -> dict[str, object]:
         },
         "notices": list(result.notices),
     }
-    if any(token.logprob is not None for token in result.tokens):
-        plain["logprobs"] = [
+    return {**plain, **logprobs_as_json(result.tokens)}
+
+
+def partial_as_json(
+    started: Started | None, text: str, tokens: Sequence[Token]
+) -> dict[str, object]:
+    """What there is of an answer that was stopped, as plain values."""
+    return {
+        "text": text,
+        "ids": [token.id for token in tokens],
+        "finish_reason": None,
+        "seed": started.seed if started else None,
+        "mode": started.mode.value if started and started.mode else None,
+        "request_id": started.request_id if started else None,
+        "notices": list(started.notices) if started else [],
+        **logprobs_as_json(tokens),
+    }
+
+
+def logprobs_as_json(tokens: Sequence[Token]) -> dict[str, object]:
+    """The log-probabilities under their name; nothing where none were asked for."""
+    if all(token.logprob is None for token in tokens):
+        return {}
+    return {
+        "logprobs": [
             {
                 **_logprob_as_json(token.id, token.logprob, token.piece),
                 "top": [_logprob_as_json(t.id, t.logprob, t.piece) for t in token.top_logprobs],
             }
-            for token in result.tokens
+            for token in tokens
         ]
-    return plain
+    }
 
 
 def _logprob_as_json(token: int, logprob: float | None, piece: bytes) -> dict[str, object]:

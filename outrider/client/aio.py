@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
 from outrider.client.answer import Result, Started, Token
-from outrider.client.base import BaseClient, BaseGeneration, Cancellable
+from outrider.client.base import CHOICES_AT_ONCE, BaseClient, BaseGeneration, Cancellable
 from outrider.client.channel import CHANNEL_OPTIONS
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.prompt import Prompt
@@ -117,14 +117,21 @@ class AsyncClient(BaseClient[AsyncGeneration]):
     async def generate_choices(
         self, prompt: Prompt, n: int, **options: Unpack[GenerateOptions]
     ) -> tuple[Result, ...]:
-        """`n` independent answers to one prompt, computed at once; waits for all of them.
+        """`n` independent answers to one prompt, up to 8 computed at once; waits for all of them.
 
         They share a seed, drawn here if `options` (those of `generate`) have none: answer i is
-        `generate` with that seed and `choice_index=i`. If one fails, its error is raised and the
-        others are given up.
+        `generate` with that seed and `choice_index=i`, exactly under "coupled" and "match"; under
+        "rejection" and "block" its text also depends on what the drafts draw. If one fails, its
+        error is raised and the others are given up.
         """
-        generations = self._start_choices(prompt, n, options)
-        reading = [asyncio.ensure_future(generation.result()) for generation in generations]
+        free = asyncio.Semaphore(CHOICES_AT_ONCE)
+
+        async def answer(start: Callable[[], AsyncGeneration]) -> Result:
+            async with free, start() as generation:
+                return await generation.result()
+
+        starts = self._choices(prompt, n, options)
+        reading = [asyncio.ensure_future(answer(start)) for start in starts]
         try:
             return tuple(await asyncio.gather(*reading))
         finally:

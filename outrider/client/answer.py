@@ -8,8 +8,11 @@ from outrider.types import AcceptanceMode, FinishReason
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What is known before the first token. `seed`, with the `choice_index` that was asked for,
-    replays the answer; `mode` is None where the server uses one that this client does not know.
+    """What is known before the first token.
+
+    `seed`, with the `choice_index` that was asked for, replays the answer exactly in the modes
+    coupled and match; in rejection and block the text also depends on what the drafts draw. `mode`
+    is None where the server uses one that this client does not know.
     """
 
     request_id: str
@@ -34,9 +37,10 @@ class Token:
     """One emitted token.
 
     `text` is what became certain with it: empty inside a character of several tokens, or what may
-    become a stop string. `draft` is the draft that proposed it, empty where the target wrote it.
-    Where `logprobs` were asked for, `logprob` is its own, `piece` are its bytes, and `top_logprobs`
-    the most likely tokens in its place, likeliest first.
+    become a stop string. The texts of all tokens add up to the whole text. `draft` is the draft
+    that proposed it, empty where the target wrote it. Where `logprobs` were asked for, `logprob` is
+    its own, `piece` are its bytes, and `top_logprobs` the most likely tokens in its place,
+    likeliest first.
     """
 
     id: int

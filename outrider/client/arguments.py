@@ -85,10 +85,10 @@ def checked_bias(values: object) -> tuple[tuple[int, float], ...]:
     )
 
 
-def checked_mode(mode: object) -> AcceptanceMode | None:
-    """An acceptance mode or the name of one; None for "auto", which is the server's default."""
+def checked_mode(mode: object) -> AcceptanceMode:
+    """An acceptance mode or the name of one; "auto" is coupled."""
     if mode == AUTO:
-        return None
+        return AcceptanceMode.COUPLED
     for known in AcceptanceMode:
         if mode == known:
             return known

@@ -6,8 +6,9 @@ Knows how a request is made and an answer folded; opens no channel and reads no 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 GenerationT_co = TypeVar("GenerationT_co", covariant=True)
+
+CHOICES_AT_ONCE = 8
+"""Answers of `generate_choices` that are asked for at once: half of what a verifier takes unless it
+is told otherwise."""
 
 
 class BaseClient(Generic[GenerationT_co]):
@@ -106,11 +111,12 @@ class BaseClient(Generic[GenerationT_co]):
         has to arrive within `timeout_s`, by default the client's.
 
         The answer ends before the first text of `stop` that is completed, or behind it with
-        `include_stop`; `min_tokens` holds for every way to stop. The text matches `json_schema`,
-        `regex` or one text of `choice`, if one of them is given. `logprobs` reports the target's
-        log-probability of each token and of so many most likely ones. `choice_index` tells which
-        of several independent answers to one `seed` this is; see `generate_choices`. `mode` "auto"
-        is the server's default, as None is.
+        `include_stop`. The text matches `json_schema`, `regex` or one text of `choice`, if one of
+        them is given. `min_tokens` holds for every way to stop, but a text that its grammar has
+        complete before ends all the same. `logprobs` reports the target's log-probability of each
+        token and of so many most likely ones. `choice_index` tells which of several independent
+        answers to one `seed` this is; see `generate_choices`. `mode` "auto" is "coupled"; None is
+        what the deployment chose. The seed replays an answer exactly under "coupled" and "match".
         """
         request = prompt_request(prompt)
         request.sampling.CopyFrom(
@@ -160,10 +166,12 @@ class BaseClient(Generic[GenerationT_co]):
         messages_request(messages)
         return self.generate(messages, **options)
 
-    def _start_choices(
+    def _choices(
         self, prompt: Prompt, n: int, options: GenerateOptions
-    ) -> list[GenerationT_co]:
-        """Choices 0 to `n` - 1, all with one seed, drawn here where the options have none."""
+    ) -> list[Callable[[], GenerationT_co]]:
+        """What starts choices 0 to `n` - 1, all with one seed, drawn here where the options have
+        none.
+        """
         if "choice_index" in options:
             raise InvalidArgumentError(
                 "choice_index is given; leave it out, generate_choices numbers its answers itself"
@@ -176,7 +184,9 @@ class BaseClient(Generic[GenerationT_co]):
         }
         if shared.get("seed") is None:
             shared["seed"] = secrets.randbits(63)
-        return [self.generate(prompt, **shared, choice_index=index) for index in range(count)]
+        return [
+            partial(self.generate, prompt, **shared, choice_index=index) for index in range(count)
+        ]
 
     def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> GenerationT_co:
         raise NotImplementedError
@@ -213,11 +223,7 @@ class BaseGeneration:
 
     @property
     def text(self) -> str:
-        """The text of the tokens yielded so far; after the last one the whole text.
-
-        The whole text can end with one character more than the tokens have: U+FFFD, where
-        the answer stopped inside a character.
-        """
+        """The text of the tokens yielded so far; after the last one the whole text."""
         return self._fold.text
 
     @property

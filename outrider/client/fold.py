@@ -4,25 +4,21 @@ Feed it what happens (`push`, `end`, `fail`, `cancel`), take tokens out (`pop`);
 """
 
 from collections import deque
+from contextlib import suppress
 
 from outrider.client.answer import Result, Started, Token, TokenLogprob
-from outrider.client.request import MODES
 from outrider.client.stats import stats_from_proto
 from outrider.errors import (
     DeadlineError,
+    InvalidArgumentError,
     OutriderError,
     ProtocolMismatchError,
     RequestCancelledError,
     UnavailableError,
 )
-from outrider.types import FinishReason
-from outrider.v1 import common_pb2, orchestrator_pb2
-
-_FINISH_REASONS = {
-    common_pb2.FINISH_REASON_STOP: FinishReason.STOP,
-    common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-}
-_MODES = {number: mode for mode, number in MODES.items()}
+from outrider.types import AcceptanceMode, FinishReason
+from outrider.v1 import orchestrator_pb2
+from outrider.wire.convert_sampling import finish_from, mode_from
 
 
 class Fold:
@@ -119,11 +115,11 @@ class Fold:
             prompt_tokens=message.prompt_tokens,
             drafts=tuple(message.drafts),
             notices=tuple(message.notices),
-            mode=_MODES.get(message.mode),
+            mode=_mode(message),
         )
 
     def _finish(self, message: orchestrator_pb2.GenerateFinished) -> None:
-        reason = _FINISH_REASONS.get(message.finish_reason)
+        reason = _finish_reason(message)
         if reason is None or self.started is None:
             wrong = f"finish_reason is {message.finish_reason}, which this client does not know"
             self.fail(ProtocolMismatchError(wrong))
@@ -152,6 +148,20 @@ class Fold:
             error.message += f"; {arrived} arrived" + (", see .text" if count else "")
             error.args = (error.message,)
         return error
+
+
+def _mode(message: orchestrator_pb2.GenerateStarted) -> AcceptanceMode | None:
+    """None for one of a newer server: a client can do without."""
+    with suppress(InvalidArgumentError):
+        return mode_from(message.mode)
+    return None
+
+
+def _finish_reason(message: orchestrator_pb2.GenerateFinished) -> FinishReason | None:
+    """None for one of a newer server, and where none is given."""
+    with suppress(InvalidArgumentError):
+        return finish_from(message.finish_reason)
+    return None
 
 
 def _token_from(message: orchestrator_pb2.EmittedToken) -> Token:

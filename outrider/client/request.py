@@ -24,20 +24,13 @@ from outrider.text import check_stop_strings
 from outrider.types import (
     MAX_LOGPROBS,
     AcceptanceMode,
-    Grammar,
     SamplingParams,
     StopConditions,
 )
 from outrider.v1 import common_pb2, orchestrator_pb2
+from outrider.wire.convert_sampling import grammar_to, mode_to
 
 DEFAULT_MAX_TOKENS = 256
-
-MODES = {
-    AcceptanceMode.COUPLED: common_pb2.ACCEPTANCE_MODE_COUPLED,
-    AcceptanceMode.REJECTION: common_pb2.ACCEPTANCE_MODE_REJECTION,
-    AcceptanceMode.BLOCK: common_pb2.ACCEPTANCE_MODE_BLOCK,
-    AcceptanceMode.MATCH: common_pb2.ACCEPTANCE_MODE_MATCH,
-}
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -123,9 +116,9 @@ def sampling_request(
         logit_bias=[common_pb2.LogitBias(id=i, bias=bias) for i, bias in known.logit_bias],
         allowed_token_ids=None if allowed is None else common_pb2.TokenIds(ids=allowed),
         banned_token_ids=sorted(known.banned_token_ids),
-        grammar=None if grammar is None else _grammar_to(grammar),
+        grammar=None if grammar is None else grammar_to(grammar),
         seed=known.seed,
-        mode=common_pb2.ACCEPTANCE_MODE_UNSPECIFIED if chosen is None else MODES[chosen],
+        mode=common_pb2.ACCEPTANCE_MODE_UNSPECIFIED if chosen is None else mode_to(chosen),
     )
 
 
@@ -176,9 +169,11 @@ def complete_request(
     """`request`, which has its prompt and the parts above, with everything else."""
     request.stop_strings.extend(_stop_strings(stop))
     request.include_stop_string = checked_flag("include_stop", include_stop)
+    if include_stop and not request.stop_strings:
+        raise InvalidArgumentError("include_stop is True without a text in stop; give one")
     if logprobs is not None:
         request.logprobs = checked_whole("logprobs", logprobs, at_most=MAX_LOGPROBS)
-    request.choice = checked_whole("choice_index", choice_index, at_most=MAX_CHOICE)
+    request.choice_index = checked_whole("choice_index", choice_index, at_most=MAX_CHOICE)
     request.model = checked_text("model", model)
     size = request.ByteSize()
     if size > MAX_MESSAGE_BYTES:
@@ -200,14 +195,6 @@ def _stop_strings(stop: object) -> list[str]:
     texts = [checked_text(f"stop[{index}]", text) for index, text in enumerate(stop)]
     check_stop_strings(texts)
     return texts
-
-
-def _grammar_to(grammar: Grammar) -> common_pb2.Grammar:
-    if grammar.choice:
-        return common_pb2.Grammar(choice=common_pb2.GrammarChoice(choices=grammar.choice))
-    if grammar.regex:
-        return common_pb2.Grammar(regex=grammar.regex)
-    return common_pb2.Grammar(json_schema=grammar.json_schema)
 
 
 def _optional_extent(name: str, value: int | None, most: int) -> int | None:

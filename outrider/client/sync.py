@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
 from outrider.client.answer import Result, Started, Token
-from outrider.client.base import BaseClient, BaseGeneration, Cancellable
+from outrider.client.base import CHOICES_AT_ONCE, BaseClient, BaseGeneration, Cancellable
 from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.prompt import Prompt
@@ -113,17 +114,28 @@ class Client(BaseClient[Generation]):
     def generate_choices(
         self, prompt: Prompt, n: int, **options: Unpack[GenerateOptions]
     ) -> tuple[Result, ...]:
-        """`n` independent answers to one prompt, computed at once; waits for all of them.
+        """`n` independent answers to one prompt, up to 8 computed at once; waits for all of them.
 
         They share a seed, drawn here if `options` (those of `generate`) have none: answer i is
-        `generate` with that seed and `choice_index=i`. If one fails, its error is raised and the
-        others are given up.
+        `generate` with that seed and `choice_index=i`, exactly under "coupled" and "match"; under
+        "rejection" and "block" its text also depends on what the drafts draw. If one fails, its
+        error is raised and the others are given up.
         """
-        generations = self._start_choices(prompt, n, options)
-        # All are read at once: a server stops computing an answer that nobody reads.
-        with ThreadPoolExecutor(len(generations)) as pool:
+        starts = self._choices(prompt, n, options)
+        started: list[Generation] = []
+        is_over = Event()
+
+        def answer(start: Callable[[], Generation]) -> Result:
+            generation = start()
+            started.append(generation)
+            if is_over.is_set():
+                # What is started after the end is not in the list that was given up then.
+                generation.cancel()
+            return generation.result()
+
+        with ThreadPoolExecutor(min(len(starts), CHOICES_AT_ONCE)) as pool:
             try:
-                reading = [pool.submit(generation.result) for generation in generations]
+                reading = [pool.submit(answer, start) for start in starts]
                 wait(reading, return_when=FIRST_EXCEPTION)
                 failures = [
                     error for done in reading if done.done() and (error := done.exception())
@@ -132,7 +144,9 @@ class Client(BaseClient[Generation]):
                     raise failures[0]
                 return tuple(done.result() for done in reading)
             finally:
-                for generation in generations:
+                is_over.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                for generation in tuple(started):
                     generation.cancel()
 
     def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:

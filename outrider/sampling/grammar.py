@@ -18,12 +18,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper,
 from torch import Tensor
 
 from outrider.sampling.schema import MAX_REGEX_BYTES, OPTIONS, read_schema, refusal
-from outrider.types import Grammar
+from outrider.types import MAX_GRAMMAR_BYTES, Grammar
 from outrider.vocabulary import Vocabulary
-
-MAX_GRAMMAR_BYTES = 2**16
-"""Most bytes of a schema, or of all choices. Compiling takes time that grows with the square of a
-schema's properties: a few seconds for the slowest one of this size."""
 
 WHITESPACE = r"( |\n {0,32})"
 """At most once where JSON allows whitespace: one space, or a line break and an indentation. Free

@@ -36,7 +36,7 @@ class _AcceptanceModeEnumTypeWrapper(enum_type_wrapper._EnumTypeWrapper[_Accepta
     ACCEPTANCE_MODE_MATCH: _AcceptanceMode.ValueType  # 3
     """The target draws its own token and keeps following the tree while that token was drafted."""
     ACCEPTANCE_MODE_BLOCK: _AcceptanceMode.ValueType  # 4
-    """Accept a sampled chain jointly (Sun et al., arXiv 2403.10444), never fewer tokens than per token."""
+    """Accept a sampled chain jointly (Sun et al., arXiv 2403.10444), on average no fewer tokens than per token on a chain."""
 
 class AcceptanceMode(_AcceptanceMode, metaclass=_AcceptanceModeEnumTypeWrapper):
     """How a proposal is accepted. Every mode leaves the target's distribution unchanged."""
@@ -52,7 +52,7 @@ ACCEPTANCE_MODE_REJECTION: AcceptanceMode.ValueType  # 2
 ACCEPTANCE_MODE_MATCH: AcceptanceMode.ValueType  # 3
 """The target draws its own token and keeps following the tree while that token was drafted."""
 ACCEPTANCE_MODE_BLOCK: AcceptanceMode.ValueType  # 4
-"""Accept a sampled chain jointly (Sun et al., arXiv 2403.10444), never fewer tokens than per token."""
+"""Accept a sampled chain jointly (Sun et al., arXiv 2403.10444), on average no fewer tokens than per token on a chain."""
 
 class _NodeKind:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -157,7 +157,7 @@ class GrammarChoice(message.Message):
 @typing.final
 class SamplingParams(message.Message):
     """Sampling parameters of one request. Both sides apply them in one order at every node: repetition penalty,
-    frequency and presence penalties, logit bias, allowed and banned tokens, min_tokens and grammar, then temperature,
+    frequency and presence penalties, logit bias, allowed and banned tokens, grammar, min_tokens, then temperature,
     top_k, top_p, min_p.
     """
 
@@ -295,7 +295,9 @@ class StopConditions(message.Message):
     ignore_eos: builtins.bool
     """Go on past the model's end-of-sequence ids."""
     min_tokens: builtins.int
-    """No token that ends the text is emitted before this many others."""
+    """No token that ends the text is emitted before this many others. A grammar that is complete before ends it all the
+    same.
+    """
     @builtins.property
     def stop_token_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """Token ids that end the text, besides the model's own end-of-sequence ids."""

@@ -161,7 +161,9 @@ class DraftOpen(message.Message):
     vocab_size: builtins.int
     """Number of token ids the target knows: no id at or above it is drafted."""
     min_tokens: builtins.int
-    """No token that ends the text is emitted before this many others."""
+    """No token that ends the text is emitted before this many others. A grammar that is complete before ends it all the
+    same.
+    """
     @builtins.property
     def prompt_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """Token ids of the prompt."""

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from outrider.v1 import common_pb2 as outrider_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eoutrider/v1/orchestrator.proto\x12\x0boutrider.v1\x1a\x18outrider/v1/common.proto\"(\n&OrchestratorServiceGetModelInfoRequest\"P\n\'OrchestratorServiceGetModelInfoResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\"\xf4\x02\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x11.outrider.v1.ChatH\x00\x12*\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x15.outrider.v1.TokenIdsH\x00\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.outrider.v1.SamplingParams\x12)\n\x04stop\x18\x05 \x01(\x0b\x32\x1b.outrider.v1.StopConditions\x12\r\n\x05model\x18\x06 \x01(\t\x12(\n\x05\x64raft\x18\x07 \x01(\x0b\x32\x19.outrider.v1.DraftOptions\x12\x14\n\x0cstop_strings\x18\x08 \x03(\t\x12\x1b\n\x13include_stop_string\x18\t \x01(\x08\x12\x15\n\x08logprobs\x18\n \x01(\rH\x01\x88\x01\x01\x12\x0e\n\x06\x63hoice\x18\x0b \x01(\rB\x08\n\x06promptB\x0b\n\t_logprobs\"\x94\x01\n\x0c\x44raftOptions\x12\x17\n\nmax_drafts\x18\x01 \x01(\rH\x00\x88\x01\x01\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05width\x18\x03 \x01(\rH\x02\x88\x01\x01\x42\r\n\x0b_max_draftsB\x19\n\x17_num_speculative_tokensB\x08\n\x06_width\"\x96\x01\n\x0fGenerateStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x0e\n\x06\x64rafts\x18\x04 \x03(\t\x12\x0f\n\x07notices\x18\x05 \x03(\t\x12)\n\x04mode\x18\x06 \x01(\x0e\x32\x1b.outrider.v1.AcceptanceMode\":\n\x0cTokenLogprob\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12\r\n\x05piece\x18\x03 \x01(\x0c\"\x94\x01\n\x0c\x45mittedToken\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x64raft\x18\x03 \x01(\t\x12*\n\x07logprob\x18\x04 \x01(\x0b\x32\x19.outrider.v1.TokenLogprob\x12/\n\x0ctop_logprobs\x18\x05 \x03(\x0b\x32\x19.outrider.v1.TokenLogprob\";\n\x0eGenerateTokens\x12)\n\x06tokens\x18\x01 \x03(\x0b\x32\x19.outrider.v1.EmittedToken\"Y\n\nDraftStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64rafted_tokens\x18\x02 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x03 \x01(\r\x12\x0c\n\x04lost\x18\x04 \x01(\x08\"\xb9\x02\n\rGenerateStats\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x16\n\x0e\x65mitted_tokens\x18\x03 \x01(\r\x12\x15\n\rtarget_passes\x18\x04 \x01(\r\x12\x17\n\x0fverified_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x06 \x01(\r\x12\'\n\x06\x64rafts\x18\x07 \x03(\x0b\x32\x17.outrider.v1.DraftStats\x12\x16\n\x0e\x66irst_token_us\x18\x08 \x01(\x04\x12\x10\n\x08total_us\x18\t \x01(\x04\x12\x10\n\x08messages\x18\n \x01(\r\x12\x12\n\nwire_bytes\x18\x0b \x01(\x04\x12\x0f\n\x07resumes\x18\x0c \x01(\r\x12\x0f\n\x07wait_us\x18\r \x03(\r\"\xa3\x01\n\x10GenerateFinished\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.outrider.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12)\n\x05stats\x18\x03 \x01(\x0b\x32\x1a.outrider.v1.GenerateStats\x12\x0f\n\x07notices\x18\x04 \x03(\t\x12\x13\n\x0bstop_string\x18\x05 \x01(\t\"\xad\x01\n\x10GenerateResponse\x12/\n\x07started\x18\x01 \x01(\x0b\x32\x1c.outrider.v1.GenerateStartedH\x00\x12-\n\x06tokens\x18\x02 \x01(\x0b\x32\x1b.outrider.v1.GenerateTokensH\x00\x12\x31\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1d.outrider.v1.GenerateFinishedH\x00\x42\x06\n\x04kind\"\x13\n\x11GetClusterRequest\"\x87\x01\n\x07Service\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06usable\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12%\n\x05model\x18\x05 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\x12\x15\n\rround_trip_us\x18\x06 \x01(\r\"`\n\x12GetClusterResponse\x12$\n\x06verify\x18\x01 \x01(\x0b\x32\x14.outrider.v1.Service\x12$\n\x06\x64rafts\x18\x02 \x03(\x0b\x32\x14.outrider.v1.Service2\xaa\x02\n\x13OrchestratorService\x12y\n\x0cGetModelInfo\x12\x33.outrider.v1.OrchestratorServiceGetModelInfoRequest\x1a\x34.outrider.v1.OrchestratorServiceGetModelInfoResponse\x12I\n\x08Generate\x12\x1c.outrider.v1.GenerateRequest\x1a\x1d.outrider.v1.GenerateResponse0\x01\x12M\n\nGetCluster\x12\x1e.outrider.v1.GetClusterRequest\x1a\x1f.outrider.v1.GetClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eoutrider/v1/orchestrator.proto\x12\x0boutrider.v1\x1a\x18outrider/v1/common.proto\"(\n&OrchestratorServiceGetModelInfoRequest\"P\n\'OrchestratorServiceGetModelInfoResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\"\xfa\x02\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x11.outrider.v1.ChatH\x00\x12*\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x15.outrider.v1.TokenIdsH\x00\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.outrider.v1.SamplingParams\x12)\n\x04stop\x18\x05 \x01(\x0b\x32\x1b.outrider.v1.StopConditions\x12\r\n\x05model\x18\x06 \x01(\t\x12(\n\x05\x64raft\x18\x07 \x01(\x0b\x32\x19.outrider.v1.DraftOptions\x12\x14\n\x0cstop_strings\x18\x08 \x03(\t\x12\x1b\n\x13include_stop_string\x18\t \x01(\x08\x12\x15\n\x08logprobs\x18\n \x01(\rH\x01\x88\x01\x01\x12\x14\n\x0c\x63hoice_index\x18\x0b \x01(\rB\x08\n\x06promptB\x0b\n\t_logprobs\"\x94\x01\n\x0c\x44raftOptions\x12\x17\n\nmax_drafts\x18\x01 \x01(\rH\x00\x88\x01\x01\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05width\x18\x03 \x01(\rH\x02\x88\x01\x01\x42\r\n\x0b_max_draftsB\x19\n\x17_num_speculative_tokensB\x08\n\x06_width\"\x96\x01\n\x0fGenerateStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x0e\n\x06\x64rafts\x18\x04 \x03(\t\x12\x0f\n\x07notices\x18\x05 \x03(\t\x12)\n\x04mode\x18\x06 \x01(\x0e\x32\x1b.outrider.v1.AcceptanceMode\":\n\x0cTokenLogprob\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12\r\n\x05piece\x18\x03 \x01(\x0c\"\x94\x01\n\x0c\x45mittedToken\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05\x64raft\x18\x03 \x01(\t\x12*\n\x07logprob\x18\x04 \x01(\x0b\x32\x19.outrider.v1.TokenLogprob\x12/\n\x0ctop_logprobs\x18\x05 \x03(\x0b\x32\x19.outrider.v1.TokenLogprob\";\n\x0eGenerateTokens\x12)\n\x06tokens\x18\x01 \x03(\x0b\x32\x19.outrider.v1.EmittedToken\"Y\n\nDraftStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64rafted_tokens\x18\x02 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x03 \x01(\r\x12\x0c\n\x04lost\x18\x04 \x01(\x08\"\xb9\x02\n\rGenerateStats\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x16\n\x0e\x65mitted_tokens\x18\x03 \x01(\r\x12\x15\n\rtarget_passes\x18\x04 \x01(\r\x12\x17\n\x0fverified_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x06 \x01(\r\x12\'\n\x06\x64rafts\x18\x07 \x03(\x0b\x32\x17.outrider.v1.DraftStats\x12\x16\n\x0e\x66irst_token_us\x18\x08 \x01(\x04\x12\x10\n\x08total_us\x18\t \x01(\x04\x12\x10\n\x08messages\x18\n \x01(\r\x12\x12\n\nwire_bytes\x18\x0b \x01(\x04\x12\x0f\n\x07resumes\x18\x0c \x01(\r\x12\x0f\n\x07wait_us\x18\r \x03(\r\"\xa3\x01\n\x10GenerateFinished\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.outrider.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12)\n\x05stats\x18\x03 \x01(\x0b\x32\x1a.outrider.v1.GenerateStats\x12\x0f\n\x07notices\x18\x04 \x03(\t\x12\x13\n\x0bstop_string\x18\x05 \x01(\t\"\xad\x01\n\x10GenerateResponse\x12/\n\x07started\x18\x01 \x01(\x0b\x32\x1c.outrider.v1.GenerateStartedH\x00\x12-\n\x06tokens\x18\x02 \x01(\x0b\x32\x1b.outrider.v1.GenerateTokensH\x00\x12\x31\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1d.outrider.v1.GenerateFinishedH\x00\x42\x06\n\x04kind\"\x13\n\x11GetClusterRequest\"\x87\x01\n\x07Service\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06usable\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12%\n\x05model\x18\x05 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\x12\x15\n\rround_trip_us\x18\x06 \x01(\r\"`\n\x12GetClusterResponse\x12$\n\x06verify\x18\x01 \x01(\x0b\x32\x14.outrider.v1.Service\x12$\n\x06\x64rafts\x18\x02 \x03(\x0b\x32\x14.outrider.v1.Service2\xaa\x02\n\x13OrchestratorService\x12y\n\x0cGetModelInfo\x12\x33.outrider.v1.OrchestratorServiceGetModelInfoRequest\x1a\x34.outrider.v1.OrchestratorServiceGetModelInfoResponse\x12I\n\x08Generate\x12\x1c.outrider.v1.GenerateRequest\x1a\x1d.outrider.v1.GenerateResponse0\x01\x12M\n\nGetCluster\x12\x1e.outrider.v1.GetClusterRequest\x1a\x1f.outrider.v1.GetClusterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,31 +37,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ORCHESTRATORSERVICEGETMODELINFORESPONSE']._serialized_start=115
   _globals['_ORCHESTRATORSERVICEGETMODELINFORESPONSE']._serialized_end=195
   _globals['_GENERATEREQUEST']._serialized_start=198
-  _globals['_GENERATEREQUEST']._serialized_end=570
-  _globals['_DRAFTOPTIONS']._serialized_start=573
-  _globals['_DRAFTOPTIONS']._serialized_end=721
-  _globals['_GENERATESTARTED']._serialized_start=724
-  _globals['_GENERATESTARTED']._serialized_end=874
-  _globals['_TOKENLOGPROB']._serialized_start=876
-  _globals['_TOKENLOGPROB']._serialized_end=934
-  _globals['_EMITTEDTOKEN']._serialized_start=937
-  _globals['_EMITTEDTOKEN']._serialized_end=1085
-  _globals['_GENERATETOKENS']._serialized_start=1087
-  _globals['_GENERATETOKENS']._serialized_end=1146
-  _globals['_DRAFTSTATS']._serialized_start=1148
-  _globals['_DRAFTSTATS']._serialized_end=1237
-  _globals['_GENERATESTATS']._serialized_start=1240
-  _globals['_GENERATESTATS']._serialized_end=1553
-  _globals['_GENERATEFINISHED']._serialized_start=1556
-  _globals['_GENERATEFINISHED']._serialized_end=1719
-  _globals['_GENERATERESPONSE']._serialized_start=1722
-  _globals['_GENERATERESPONSE']._serialized_end=1895
-  _globals['_GETCLUSTERREQUEST']._serialized_start=1897
-  _globals['_GETCLUSTERREQUEST']._serialized_end=1916
-  _globals['_SERVICE']._serialized_start=1919
-  _globals['_SERVICE']._serialized_end=2054
-  _globals['_GETCLUSTERRESPONSE']._serialized_start=2056
-  _globals['_GETCLUSTERRESPONSE']._serialized_end=2152
-  _globals['_ORCHESTRATORSERVICE']._serialized_start=2155
-  _globals['_ORCHESTRATORSERVICE']._serialized_end=2453
+  _globals['_GENERATEREQUEST']._serialized_end=576
+  _globals['_DRAFTOPTIONS']._serialized_start=579
+  _globals['_DRAFTOPTIONS']._serialized_end=727
+  _globals['_GENERATESTARTED']._serialized_start=730
+  _globals['_GENERATESTARTED']._serialized_end=880
+  _globals['_TOKENLOGPROB']._serialized_start=882
+  _globals['_TOKENLOGPROB']._serialized_end=940
+  _globals['_EMITTEDTOKEN']._serialized_start=943
+  _globals['_EMITTEDTOKEN']._serialized_end=1091
+  _globals['_GENERATETOKENS']._serialized_start=1093
+  _globals['_GENERATETOKENS']._serialized_end=1152
+  _globals['_DRAFTSTATS']._serialized_start=1154
+  _globals['_DRAFTSTATS']._serialized_end=1243
+  _globals['_GENERATESTATS']._serialized_start=1246
+  _globals['_GENERATESTATS']._serialized_end=1559
+  _globals['_GENERATEFINISHED']._serialized_start=1562
+  _globals['_GENERATEFINISHED']._serialized_end=1725
+  _globals['_GENERATERESPONSE']._serialized_start=1728
+  _globals['_GENERATERESPONSE']._serialized_end=1901
+  _globals['_GETCLUSTERREQUEST']._serialized_start=1903
+  _globals['_GETCLUSTERREQUEST']._serialized_end=1922
+  _globals['_SERVICE']._serialized_start=1925
+  _globals['_SERVICE']._serialized_end=2060
+  _globals['_GETCLUSTERRESPONSE']._serialized_start=2062
+  _globals['_GETCLUSTERRESPONSE']._serialized_end=2158
+  _globals['_ORCHESTRATORSERVICE']._serialized_start=2161
+  _globals['_ORCHESTRATORSERVICE']._serialized_end=2459
 # @@protoc_insertion_point(module_scope)

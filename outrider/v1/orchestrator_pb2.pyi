@@ -72,7 +72,7 @@ class GenerateRequest(message.Message):
     STOP_STRINGS_FIELD_NUMBER: builtins.int
     INCLUDE_STOP_STRING_FIELD_NUMBER: builtins.int
     LOGPROBS_FIELD_NUMBER: builtins.int
-    CHOICE_FIELD_NUMBER: builtins.int
+    CHOICE_INDEX_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Raw text."""
     model: builtins.str
@@ -81,7 +81,7 @@ class GenerateRequest(message.Message):
     """Leave the stop string in the text."""
     logprobs: builtins.int
     """Report the target's log-probability of each token and of this many most likely ones. Unset: none."""
-    choice: builtins.int
+    choice_index: builtins.int
     """Which of several independent answers to one request and seed this is, from 0."""
     @builtins.property
     def chat(self) -> common_pb2.Chat:
@@ -120,11 +120,11 @@ class GenerateRequest(message.Message):
         stop_strings: abc.Iterable[builtins.str] | None = ...,
         include_stop_string: builtins.bool = ...,
         logprobs: builtins.int | None = ...,
-        choice: builtins.int = ...,
+        choice_index: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "draft", b"draft", "logprobs", b"logprobs", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "choice", b"choice", "draft", b"draft", "include_stop_string", b"include_stop_string", "logprobs", b"logprobs", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "stop_strings", b"stop_strings", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "choice_index", b"choice_index", "draft", b"draft", "include_stop_string", b"include_stop_string", "logprobs", b"logprobs", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "stop_strings", b"stop_strings", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logprobs: _TypeAlias = typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
@@ -189,7 +189,9 @@ class GenerateStarted(message.Message):
     request_id: builtins.str
     """Identifies the request in logs and errors."""
     seed: builtins.int
-    """The seed in use, so that the answer can be replayed."""
+    """The seed in use. With the choice_index of the request it replays the answer exactly under COUPLED and MATCH; under
+    REJECTION and BLOCK the text also depends on what the drafts draw.
+    """
     prompt_tokens: builtins.int
     """Tokens of the prompt."""
     mode: common_pb2.AcceptanceMode.ValueType
@@ -260,7 +262,9 @@ class EmittedToken(message.Message):
     id: builtins.int
     """Token id."""
     text: builtins.str
-    """Text that became certain with this token; empty while a character or a possible stop string is incomplete."""
+    """Text that became certain with this token; empty while a character or a possible stop string is incomplete. The
+    last token's has what was held back to the end, so that the texts of all tokens add up to the whole text.
+    """
     draft: builtins.str
     """Who wrote it: the name of the draft whose node was accepted; empty: the target."""
     @builtins.property
@@ -426,7 +430,7 @@ class GenerateFinished(message.Message):
     finish_reason: common_pb2.FinishReason.ValueType
     """Why."""
     text: builtins.str
-    """Text that was held back to the end, if any."""
+    """Text behind that of the last token. Empty: what is held back to the end comes with the last token."""
     stop_string: builtins.str
     """The stop string that ended the text, if one did."""
     @builtins.property

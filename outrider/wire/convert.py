@@ -10,7 +10,6 @@ from outrider.types import (
     DraftCommit,
     DraftOpening,
     DraftPlan,
-    FinishReason,
     ModelInfo,
     Node,
     NodeKind,
@@ -23,7 +22,14 @@ from outrider.types import (
 )
 from outrider.v1 import common_pb2, draft_pb2, verify_pb2
 from outrider.version import __version__
-from outrider.wire.convert_sampling import sampling_from, sampling_to, stop_from, stop_to
+from outrider.wire.convert_sampling import (
+    finish_from,
+    finish_to,
+    sampling_from,
+    sampling_to,
+    stop_from,
+    stop_to,
+)
 
 MAX_CHUNK_NODES = 4096
 MAX_ROW_TOKENS = 1024
@@ -33,12 +39,6 @@ _KINDS = {
     common_pb2.NODE_KIND_LISTED: NodeKind.LISTED,
 }
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
-_FINISHES = {
-    common_pb2.FINISH_REASON_UNSPECIFIED: None,
-    common_pb2.FINISH_REASON_STOP: FinishReason.STOP,
-    common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-}
-_FINISH_NUMBERS = {reason: number for number, reason in _FINISHES.items()}
 
 
 def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int = 0) -> Chunk:
@@ -282,18 +282,6 @@ def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
         ],
         fresh=verdict.fresh,
     )
-
-
-def finish_from(number: "common_pb2.FinishReason.ValueType") -> FinishReason | None:
-    """None where the generation goes on."""
-    if number not in _FINISHES:
-        raise InvalidArgumentError(f"finish reason {number} is unknown to this version")
-    return _FINISHES[number]
-
-
-def finish_to(reason: FinishReason | None) -> "common_pb2.FinishReason.ValueType":
-    """The inverse of `finish_from`."""
-    return _FINISH_NUMBERS[reason]
 
 
 def info_from(message: common_pb2.ModelInfo) -> ModelInfo:

@@ -1,11 +1,19 @@
-"""A request's sampling parameters and stop conditions: protos to dataclasses and back."""
+"""A request's sampling parameters and stop conditions, and why it ended: protos to dataclasses and
+back. Light: the client uses it too.
+"""
 
 from outrider.errors import InvalidArgumentError
-from outrider.types import AcceptanceMode, Grammar, SamplingParams, StopConditions
+from outrider.types import (
+    MAX_GRAMMAR_BYTES,
+    AcceptanceMode,
+    FinishReason,
+    Grammar,
+    SamplingParams,
+    StopConditions,
+)
 from outrider.v1 import common_pb2
 
 MAX_STOP_TOKENS = 1024
-MAX_GRAMMAR_BYTES = 256 * 1024
 
 _MODES = {
     common_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
@@ -14,6 +22,12 @@ _MODES = {
     common_pb2.ACCEPTANCE_MODE_BLOCK: AcceptanceMode.BLOCK,
 }
 _MODE_NUMBERS = {mode: number for number, mode in _MODES.items()}
+_FINISHES = {
+    common_pb2.FINISH_REASON_UNSPECIFIED: None,
+    common_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    common_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+_FINISH_NUMBERS = {reason: number for number, reason in _FINISHES.items()}
 
 
 def sampling_from(message: common_pb2.SamplingParams) -> SamplingParams:
@@ -60,7 +74,7 @@ def sampling_to(sampling: SamplingParams) -> common_pb2.SamplingParams:
             else None
         ),
         banned_token_ids=sorted(sampling.banned_token_ids),
-        grammar=_grammar_to(sampling.grammar) if sampling.grammar is not None else None,
+        grammar=grammar_to(sampling.grammar) if sampling.grammar is not None else None,
     )
 
 
@@ -79,15 +93,22 @@ def mode_to(mode: AcceptanceMode) -> "common_pb2.AcceptanceMode.ValueType":
 
 
 def _grammar_from(message: common_pb2.Grammar) -> Grammar:
-    size = message.ByteSize()
+    forms = (message.json_schema, message.regex, *message.choice.choices)
+    size = sum(len(form.encode()) for form in forms)
     if size > MAX_GRAMMAR_BYTES:
         raise InvalidArgumentError(
             f"the grammar has {size} bytes; give at most {MAX_GRAMMAR_BYTES}"
         )
+    kind = message.WhichOneof("kind")
+    if kind is not None and not message.choice.choices and not size:
+        raise InvalidArgumentError(
+            f"the {kind} of the grammar is empty; fill it or send no grammar"
+        )
     return Grammar(message.json_schema, message.regex, tuple(message.choice.choices))
 
 
-def _grammar_to(grammar: Grammar) -> common_pb2.Grammar:
+def grammar_to(grammar: Grammar) -> common_pb2.Grammar:
+    """The form that is set."""
     if grammar.choice:
         return common_pb2.Grammar(choice=common_pb2.GrammarChoice(choices=grammar.choice))
     if grammar.regex:
@@ -117,3 +138,15 @@ def stop_to(stop: StopConditions) -> common_pb2.StopConditions:
         ignore_eos=stop.ignore_eos,
         min_tokens=stop.min_tokens,
     )
+
+
+def finish_from(number: "common_pb2.FinishReason.ValueType") -> FinishReason | None:
+    """None where the generation goes on."""
+    if number not in _FINISHES:
+        raise InvalidArgumentError(f"finish reason {number} is unknown to this version")
+    return _FINISHES[number]
+
+
+def finish_to(reason: FinishReason | None) -> "common_pb2.FinishReason.ValueType":
+    """The inverse of `finish_from`."""
+    return _FINISH_NUMBERS[reason]

@@ -47,10 +47,19 @@ class StubOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             context.abort_with_status(to_status(self.refusal))
         context.add_callback(self.was_cancelled.set)
         started = orchestrator_pb2.GenerateStarted(
-            request_id="r1", seed=SEED, prompt_tokens=1, notices=["mind the gap"]
+            request_id="r1",
+            seed=SEED,
+            prompt_tokens=1,
+            notices=["mind the gap"],
+            mode="ACCEPTANCE_MODE_MATCH",
         )
         yield orchestrator_pb2.GenerateResponse(started=started)
         tokens = [orchestrator_pb2.EmittedToken(id=i, text=t) for i, t in ((1, "a"), (2, "b"))]
+        if request.HasField("logprobs"):
+            for token in tokens:
+                token.logprob.id, token.logprob.logprob = token.id, -0.5
+                token.logprob.piece = token.text.encode()
+                token.top_logprobs.add().CopyFrom(token.logprob)
         yield orchestrator_pb2.GenerateResponse(
             tokens=orchestrator_pb2.GenerateTokens(tokens=tokens)
         )

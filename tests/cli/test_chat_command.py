@@ -27,6 +27,18 @@ def test_each_turn_sees_the_turns_before_it(address):
     assert spoken.stderr == ""
 
 
+def test_what_was_held_back_for_a_stop_string_is_shown_and_kept_in_the_conversation(address):
+    """The answers end with the first character of a stop string that never becomes complete."""
+    plain = talk(address, "hello").stdout.rstrip("\n")
+    stop = ("--stop", plain[-1] + "never said")
+    spoken = talk(address, "hello", "and then?", arguments=stop)
+    with Client(address) as client:
+        said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": plain}]
+        messages = [*said, {"role": "user", "content": "and then?"}]
+        then = client.chat(messages, max_tokens=12, seed=5).result().text
+    assert spoken.stdout.splitlines() == [plain, then]
+
+
 def test_new_forgets_the_conversation(address):
     first, second = talk(address, "hello", "/new", "hello").stdout.splitlines()
     assert first == second

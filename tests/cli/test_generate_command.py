@@ -112,6 +112,8 @@ def test_every_flag_reaches_the_orchestrator(tmp_path):
                 *("--frequency-penalty", "0.5", "--presence-penalty", "-0.5"),
                 *("--logit-bias", "3=-5", "--logit-bias", "4=0.5"),
                 *("--banned-token", "6", "--banned-token", "7"),
+                *("--allowed-token", "8", "--allowed-token", "9"),
+                *("--stop-token", "2", "--stop-token", "1", "--ignore-eos", "--include-stop"),
                 *("--json-schema", str(schema), "--stop", "END", "--stop", "é"),
                 *("--logprobs", "2", "--mode", "block", "--choice-index", "3"),
             ),
@@ -128,8 +130,12 @@ def test_every_flag_reaches_the_orchestrator(tmp_path):
     assert [(entry.id, entry.bias) for entry in sampling.logit_bias] == [(3, -5), (4, 0.5)]
     assert list(sampling.banned_token_ids) == [6, 7]
     assert sampling.grammar.json_schema == '{"type": "string"}'
-    assert list(whole.stop_strings) == ["END", "é"]
-    assert (whole.logprobs, whole.choice) == (2, 3)
+    assert list(sampling.allowed_token_ids.ids) == [8, 9]
+    assert (list(whole.stop.stop_token_ids), whole.stop.ignore_eos) == ([1, 2], True)
+    assert (list(whole.stop_strings), whole.include_stop_string) == (["END", "é"], True)
+    assert not grammars[0].sampling.HasField("allowed_token_ids")
+    assert not grammars[0].stop.ignore_eos
+    assert (whole.logprobs, whole.choice_index) == (2, 3)
     assert sampling.mode == common_pb2.ACCEPTANCE_MODE_BLOCK
     assert [request.sampling.grammar for request in grammars] == [
         common_pb2.Grammar(regex="a+"),
@@ -152,7 +158,7 @@ def test_ctrl_c_keeps_what_came_and_ends_the_answer_on_the_server():
 
 
 def test_ctrl_c_leaves_whole_json():
-    ask = ["generate", "hello", "--json", "--address"]
+    ask = ["generate", "hello", "--json", "--logprobs", "1", "--address"]
     with StubOrchestrator() as stub, Running([*ask, stub.address]) as answer:
         answer.stderr.wait_for("mind the gap")
         assert stub.has_begun.wait(TIMEOUT_S)
@@ -161,6 +167,10 @@ def test_ctrl_c_leaves_whole_json():
     partial = json.loads(finished.stdout)
     assert (partial["finish_reason"], partial["seed"]) == (None, SEED)
     assert "ab".startswith(partial["text"])
+    assert (partial["mode"], partial["request_id"]) == ("match", "r1")
+    logprobs = [{"id": i, "logprob": -0.5, "bytes": list(b"ab"[i - 1 : i])} for i in partial["ids"]]
+    told = [{**entry, "top": [entry]} for entry in logprobs]
+    assert partial.get("logprobs", []) == told
     assert (finished.status, finished.stderr.count("stopped after")) == (130, 1)
 
 

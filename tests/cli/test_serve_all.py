@@ -1,5 +1,6 @@
 """A stack as child processes: it answers, and whatever ends it, nothing of it stays behind."""
 
+import json
 import signal
 import socket
 
@@ -26,6 +27,13 @@ def test_ctrl_c_ends_every_process_also_those_of_ray():
         stack.send(signal.SIGINT)
         assert stack.finished().status == 0
         assert survivors(processes, 5.0) == []
+
+
+def test_a_mode_is_the_default_of_every_request():
+    with Running(["serve", "all", *LOCAL, *SCRIPTED, "--mode", "block"]) as stack:
+        ask = ("generate", "hello", "--address", address_of(stack), "--max-tokens", "8", "--json")
+        assert json.loads(run(*ask).stdout)["mode"] == "block"
+        assert json.loads(run(*ask, "--mode", "auto").stdout)["mode"] == "coupled"
 
 
 def test_a_killed_parent_takes_its_children_along():

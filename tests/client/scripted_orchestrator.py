@@ -39,12 +39,16 @@ class ScriptedOrchestrator(OrchestratorServiceServicer):
         self.unary_error: Exception | None = None
         self.protocol_version = PROTOCOL_VERSION
         self.is_silent = False
+        self.running = 0
+        self.most_running = 0
 
     async def Generate(self, request, context) -> AsyncIterator[orchestrator_pb2.GenerateResponse]:  # noqa: N802
         self.requests.append(request)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
         self.metadata.append(dict(context.invocation_metadata()))
         try:
-            for step in self.scripts.get(request.choice, self.script):
+            for step in self.scripts.get(request.choice_index, self.script):
                 if step is HANG:
                     self.hanging.set()
                     await asyncio.Event().wait()
@@ -61,6 +65,8 @@ class ScriptedOrchestrator(OrchestratorServiceServicer):
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled.set()
             raise
+        finally:
+            self.running -= 1
 
     async def GetModelInfo(self, request, context):  # noqa: N802
         if self.is_silent:

@@ -29,12 +29,12 @@ both = pytest.mark.parametrize("is_async", [False, True])
 async def test_choices_share_a_seed_and_differ_in_their_number(orchestrator, is_async):
     results = await choices(is_async, orchestrator.address, 3, max_tokens=9)
     assert [result.text for result in results] == ["The sea."] * 3
-    requests = sorted(orchestrator.servicer.requests, key=lambda request: request.choice)
-    assert [request.choice for request in requests] == [0, 1, 2]
+    requests = sorted(orchestrator.servicer.requests, key=lambda request: request.choice_index)
+    assert [request.choice_index for request in requests] == [0, 1, 2]
     assert len({request.sampling.seed for request in requests}) == 1
     assert all(request.sampling.HasField("seed") for request in requests)
     for request in requests:
-        request.choice = 0
+        request.choice_index = 0
     assert requests[0] == requests[1] == requests[2]
 
 
@@ -63,6 +63,41 @@ async def test_all_choices_are_asked_for_before_any_is_waited_for(orchestrator, 
     }
     results = await choices(is_async, orchestrator.address, 2)
     assert [result.text for result in results] == ["The sea", "The sea."]
+
+
+@both
+async def test_eight_choices_run_at_once_and_all_come_in_order(orchestrator, is_async):
+    """The first eight wait for one another; the later they were asked for the sooner they end."""
+    servicer = orchestrator.servicer
+    ends = [asyncio.Event() for _ in range(8)]
+
+    def eight_came():
+        if servicer.running == 8:
+            ends[7].set()
+
+    def script(index):
+        word = tokens((1, f"answer {index}", ""))
+        if index < 8:
+            before = ends[index - 1].set if index else lambda: None
+            return started(), eight_came, ends[index], word, before, finished()
+        return started(), word, finished()
+
+    servicer.scripts = {index: script(index) for index in range(40)}
+    results = await choices(is_async, orchestrator.address, 40)
+    assert [result.text for result in results] == [f"answer {index}" for index in range(40)]
+    assert servicer.most_running == 8
+
+
+@both
+async def test_a_choice_that_fails_keeps_those_behind_it_from_being_asked_for(
+    orchestrator, is_async
+):
+    servicer = orchestrator.servicer
+    servicer.script = (started(), FIRST_VERDICT, HANG)
+    servicer.scripts = {3: (started(), servicer.hanging, UnavailableError("out of memory"))}
+    with pytest.raises(UnavailableError, match="out of memory"):
+        await choices(is_async, orchestrator.address, 40)
+    assert len(servicer.requests) <= 9
 
 
 @both

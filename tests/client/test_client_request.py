@@ -81,7 +81,7 @@ async def test_every_argument_reaches_the_server(orchestrator):
             stop_strings=["END", "é"],
             include_stop_string=True,
             logprobs=2,
-            choice=3,
+            choice_index=3,
             model="sea",
             draft=orchestrator_pb2.DraftOptions(max_drafts=0, num_speculative_tokens=4, width=2),
         )
@@ -114,11 +114,11 @@ async def test_a_mode_is_given_by_name_or_value(orchestrator, mode):
     assert request.sampling.mode == common_pb2.AcceptanceMode.Value(name)
 
 
-async def test_the_mode_auto_is_the_servers_default(orchestrator):
+async def test_the_mode_auto_is_coupled_whatever_the_server_has(orchestrator):
     async with AsyncClient(orchestrator.address) as client:
         await client.generate("hi", mode="auto").result()
     (request,) = orchestrator.servicer.requests
-    assert request.sampling.mode == common_pb2.ACCEPTANCE_MODE_UNSPECIFIED
+    assert request.sampling.mode == common_pb2.ACCEPTANCE_MODE_COUPLED
 
 
 async def test_zero_logprobs_are_another_thing_than_none(orchestrator):

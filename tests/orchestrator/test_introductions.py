@@ -1,7 +1,9 @@
 """How drafts of other tokenizers are told the target's vocabulary, and what becomes of them."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +11,8 @@ from support.local import Local
 from support.waiting import until
 
 from orchestrator import peers as peers_module
-from orchestrator.peers import Peers, tokenizer_misfit
-from outrider.errors import TokenizerMismatchError, UnavailableError
+from orchestrator.peers import Peers, Refusal, tokenizer_misfit
+from outrider.errors import CapacityError, TokenizerMismatchError, UnavailableError
 from outrider.models.scripted import ScriptedTokenizer
 from outrider.types import ModelInfo
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc, verify_pb2, verify_pb2_grpc
@@ -117,15 +119,52 @@ async def test_a_draft_that_cannot_work_for_the_target_is_told_once_and_says_why
     await peers.stop()
 
 
-async def test_what_may_work_later_is_tried_again(local: Local) -> None:
-    student = Student(error=UnavailableError("it is shutting down"))
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("it is busy"),
+        CapacityError("it is busy with four vocabularies", retry_after_s=1.0),
+    ],
+)
+async def test_what_may_work_later_is_tried_again_but_not_at_every_probe(
+    local: Local, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A vocabulary is megabytes: a draft that asks to be tried again after a second gets longer."""
+    student = Student(error=error)
     peers = await classroom(local, student)
-    await peers.probe()
-    assert "it is shutting down" in peers.drafts[0].problem
+    for _ in range(4):
+        await peers.probe()
+        assert "it is busy" in peers.drafts[0].problem
+    assert student.lessons == 1
     student.error = None
-    await peers.probe()
+    refusal = peers.drafts[0]._refusal
+    assert refusal is not None
+    for passed_s, lessons in ((29.0, 1), (31.0, 2)):
+        monkeypatch.setattr(peers.drafts[0], "_refusal", _aged(refusal, passed_s))
+        await peers.probe()
+        assert student.lessons == lessons
     assert peers.drafts[0].is_usable
     await peers.stop()
+
+
+async def test_a_draft_that_asks_for_a_longer_pause_gets_it(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = Student(error=CapacityError("it is busy", retry_after_s=100.0))
+    peers = await classroom(local, student)
+    await peers.probe()
+    refusal = peers.drafts[0]._refusal
+    assert refusal is not None
+    for passed_s, lessons in ((99.0, 1), (101.0, 2)):
+        monkeypatch.setattr(peers.drafts[0], "_refusal", _aged(refusal, passed_s))
+        await peers.probe()
+        assert student.lessons == lessons
+    await peers.stop()
+
+
+def _aged(refusal: Refusal, passed_s: float) -> Refusal:
+    """The refusal, so many seconds later."""
+    return replace(refusal, at_s=time.monotonic() - passed_s)
 
 
 @pytest.mark.parametrize("error", [None, TokenizerMismatchError("no"), UnavailableError("no")])

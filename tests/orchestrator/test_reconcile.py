@@ -61,9 +61,10 @@ def test_text_comes_out_whole_characters_at_a_time_and_the_rest_at_the_end() -> 
     s = session()
     texts = [t.text for t in s.reconcile(verdict(0, 0, 2, 3, 4, 2)).tokens]
     assert texts == ["a", "", "é", "", ""]
-    s.reconcile(verdict(5, 4, finish_reason=FinishReason.STOP))
+    [last] = s.reconcile(verdict(5, 4, finish_reason=FinishReason.STOP)).tokens
+    assert last.text == "\ufffd"
     finished = s.finished()
-    assert (finished.text, finished.finish_reason) == ("\ufffd", FinishReason.STOP)
+    assert (finished.text, finished.finish_reason) == ("", FinishReason.STOP)
 
 
 def test_the_end_is_not_told_to_drafts_and_closes_every_link() -> None:
@@ -208,7 +209,7 @@ def test_verifier_and_drafts_sample_a_choice_by_its_own_seed_and_the_request_kee
 ):
     sampling = SamplingParams(seed=7)
     for choice in (0, 3):
-        s = session("a", sampling=sampling, choice=choice, mode=AcceptanceMode.BLOCK)
+        s = session("a", sampling=sampling, choice_index=choice, mode=AcceptanceMode.BLOCK)
         expected = SamplingParams(seed=choice_seed(7, choice), mode=AcceptanceMode.BLOCK)
         assert s.verify.opening.sampling == s.drafts[1].link.opening.sampling == expected
         started = s.started()

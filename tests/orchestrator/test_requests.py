@@ -38,7 +38,7 @@ WHOLE = GenerateRequest(
     stop_strings=["END"],
     include_stop_string=True,
     logprobs=3,
-    choice=4,
+    choice_index=4,
 )
 
 
@@ -70,7 +70,7 @@ def test_a_whole_request_arrives_whole() -> None:
         stop_strings=("END",),
         include_stop_string=True,
         logprobs=3,
-        choice=4,
+        choice_index=4,
     )
 
 
@@ -125,8 +125,8 @@ def test_a_request_without_a_mode_leaves_it_to_the_deployment_and_without_logpro
         ({"width": 33}, "width is 33; give 1 to 32"),
         ({"logprobs": 21}, "logprobs is 21; give 0 to 20"),
         ({"logprobs": -1}, "logprobs is -1; give 0 to 20"),
-        ({"choice": 1024}, "choice is 1024; give 0 to 1023"),
-        ({"choice": -1}, "choice is -1; give 0 to 1023"),
+        ({"choice_index": 1024}, "choice_index is 1024; give 0 to 1023"),
+        ({"choice_index": -1}, "choice_index is -1; give 0 to 1023"),
         ({"stop_strings": ("a", "")}, "stop string 1 has 0 characters; give 1 to 256"),
         ({"stop_strings": ("a" * 257,)}, "stop string 0 has 257 characters"),
         ({"stop_strings": ("a",) * 17}, "there are 17 stop strings; give at most 16"),

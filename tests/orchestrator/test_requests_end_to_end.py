@@ -71,7 +71,7 @@ async def test_a_request_without_a_mode_has_the_deployments_and_says_so(local: L
     matching = await local.orchestrator(verify, mode="match")
     default = await local.orchestrator(verify)
     assert (await answered(matching)).mode is AcceptanceMode.MATCH
-    assert (await answered(matching, mode="auto")).mode is AcceptanceMode.MATCH
+    assert (await answered(matching, mode="auto")).mode is AcceptanceMode.COUPLED
     assert (await answered(matching, mode="rejection")).mode is AcceptanceMode.REJECTION
     assert (await answered(default)).mode is AcceptanceMode.COUPLED
 

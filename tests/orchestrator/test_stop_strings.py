@@ -13,10 +13,11 @@ from outrider.types import FinishReason, StopConditions, TokenLogprobs
 RUN = (0, 1, 0, 1, 0, 1, 0, 0)
 
 
-def ended(s: Any) -> tuple[str, str, FinishReason]:
-    """The text that is left, the stop string and the reason."""
+def ended(s: Any) -> tuple[str, FinishReason]:
+    """The stop string and the reason; nothing is left to say."""
     finished = s.finished()
-    return finished.text, finished.stop_string, finished.finish_reason
+    assert finished.text == ""
+    return finished.stop_string, finished.finish_reason
 
 
 def test_all_ends_at_the_token_that_completes_a_stop_string_inside_an_accepted_run() -> None:
@@ -39,7 +40,7 @@ def test_all_ends_at_the_token_that_completes_a_stop_string_inside_an_accepted_r
     assert s.stats.drafts == [DraftStats("a", 2, 2), DraftStats("b", 8, 1)]
     assert all(link.is_closed for link in links), "the verifier would go on"
     assert [link.commits for link in links[1:]] == [[], []]
-    assert ended(s) == ("", "ba", FinishReason.STOP)
+    assert ended(s) == ("ba", FinishReason.STOP)
 
 
 def test_a_stop_string_split_over_rounds_was_not_told_before() -> None:
@@ -49,17 +50,17 @@ def test_a_stop_string_split_over_rounds_was_not_told_before() -> None:
     assert s.finish_reason is None
     assert [t.text for t in s.reconcile(verdict(3, 0, 1)).tokens] == [""]
     assert s.tree.committed == [1, 0, 1, 0]
-    assert ended(s) == ("", "aba", FinishReason.STOP)
+    assert ended(s) == ("aba", FinishReason.STOP)
 
 
-def test_what_was_held_for_a_stop_string_comes_out_at_the_end() -> None:
+def test_what_was_held_for_a_stop_string_comes_out_with_the_last_token() -> None:
     s = session(stop_strings=("abab",))
     texts = [
         t.text
         for t in s.reconcile(verdict(0, 0, 1, 0, 2, finish_reason=FinishReason.LENGTH)).tokens
     ]
-    assert texts == ["", "", "", ""]
-    assert ended(s) == ("aba\ufffd", "", FinishReason.LENGTH)
+    assert texts == ["", "", "", "aba\ufffd"]
+    assert ended(s) == ("", FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize(("is_included", "texts"), [(False, ["a", "", ""]), (True, ["a", "", "é"])])
@@ -68,21 +69,22 @@ def test_a_character_of_several_tokens_can_be_the_stop_string(
 ) -> None:
     s = session(stop_strings=("é",), include_stop_string=is_included)
     assert [t.text for t in s.reconcile(verdict(0, 0, 2, 3, 1)).tokens] == texts
-    assert ended(s) == ("", "é", FinishReason.STOP)
+    assert ended(s) == ("é", FinishReason.STOP)
 
 
 def test_an_end_that_the_verifier_found_earlier_stands() -> None:
     """Its verdict stops at that token, so that the stop string is not complete."""
     for reason in FinishReason:
         s = session(stop_strings=("aba",))
-        s.reconcile(verdict(0, 0, 1, finish_reason=reason))
-        assert ended(s) == ("ab", "", reason)
+        tokens = s.reconcile(verdict(0, 0, 1, finish_reason=reason)).tokens
+        assert [token.text for token in tokens] == ["", "ab"]
+        assert ended(s) == ("", reason)
 
 
 def test_a_stop_string_completed_by_the_last_token_that_fits_is_the_reason() -> None:
     s = session(stop_strings=("ab",))
     s.reconcile(verdict(0, 0, 1, finish_reason=FinishReason.LENGTH))
-    assert ended(s) == ("", "ab", FinishReason.STOP)
+    assert ended(s) == ("ab", FinishReason.STOP)
 
 
 def test_stop_strings_are_searched_behind_the_first_tokens_only() -> None:

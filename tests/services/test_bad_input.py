@@ -58,6 +58,71 @@ async def refused(local: Local, services: Everything, request: Any) -> OutriderE
     return from_rpc_error(failure.value)
 
 
+def sampled(**more: Any) -> Any:
+    return Request(**OK, sampling=Sampling(**more))
+
+
+def biased(*pairs: tuple[int, float]) -> Any:
+    return sampled(logit_bias=[common_pb2.LogitBias(id=i, bias=bias) for i, bias in pairs])
+
+
+def formed(**form: Any) -> Any:
+    return sampled(grammar=common_pb2.Grammar(**form))
+
+
+def chosen(*texts: str) -> Any:
+    return formed(choice=common_pb2.GrammarChoice(choices=texts))
+
+
+PENALTIES: dict[str, tuple[float, ...]] = {
+    "repetition_penalty": (0, -1, 10.5, NAN, INF),
+    "frequency_penalty": (-2.5, 2.5, NAN, INF),
+    "presence_penalty": (-2.5, 2.5, NAN, INF),
+}
+NEW_FIELDS: dict[str, tuple[Any, str]] = {
+    **{
+        f"{name}={value}": (sampled(**{name: value}), f"{name} is {float(value)}; give a number")
+        for name, values in PENALTIES.items()
+        for value in values
+    },
+    **{
+        f"bias={bias}": (biased((3, bias)), f"logit_bias of token 3 is {bias}; give a number")
+        for bias in (100.5, -100.5, NAN, INF)
+    },
+    "bias-twice": (biased((3, 1.0), (3, 2.0)), "logit_bias names a token twice"),
+    "biases": (biased(*((i, 0.0) for i in range(4097))), "logit_bias has 4097 tokens"),
+    "bias-beyond": (biased((64, 1.0)), "logit_bias"),
+    "allowed-none": (sampled(allowed_token_ids=common_pb2.TokenIds()), "no allowed token is left"),
+    "allowed-beyond": (
+        sampled(allowed_token_ids=common_pb2.TokenIds(ids=[1, 64])),
+        "allowed_token_ids",
+    ),
+    "banned-beyond": (sampled(banned_token_ids=[64]), "banned_token_ids"),
+    "stop-id-beyond": (
+        Request(text="hi", stop=Stop(max_tokens=4, stop_token_ids=[64])),
+        "stop_token_ids",
+    ),
+    "grammar-without-form": (sampled(grammar=common_pb2.Grammar()), "the grammar has 0 forms"),
+    "regex-empty": (formed(regex=""), "the regex of the grammar is empty"),
+    "regex-wrong": (formed(regex="(a"), "grammar"),
+    "regex-large": (formed(regex="a" * 2**14), "16384 bytes; give at most 8192"),
+    "schema-empty": (formed(json_schema=""), "the json_schema of the grammar is empty"),
+    "schema-no-json": (formed(json_schema="{"), "JSON"),
+    "schema-wrong": (formed(json_schema='{"type": "frob"}'), "frob"),
+    "schema-large": (formed(json_schema='"' + "a" * 2**16), "65537 bytes; give at most 65536"),
+    "choice-none": (chosen(), "the choice of the grammar is empty"),
+    "choice-empty": (chosen("a", ""), "a choice is empty"),
+    "choice-large": (chosen("a" * 2**15, "b" * 2**15, "c"), "65537 bytes; give at most 65536"),
+    "choice-unwritable": (chosen("~"), "no token"),
+    "choice_index": (Request(**OK, choice_index=1024), "choice_index is 1024; give 0 to 1023"),
+    "logprobs": (Request(**OK, logprobs=21), "logprobs is 21; give 0 to 20"),
+    "stop-empty": (Request(**OK, stop_strings=["a", ""]), "stop string 1 has 0 characters"),
+    "stop-many": (Request(**OK, stop_strings=["a"] * 17), "there are 17 stop strings"),
+    "stop-long": (Request(**OK, stop_strings=["a" * 257]), "stop string 0 has 257 characters"),
+    "include-stop-alone": (Request(**OK, include_stop_string=True), "without a stop string"),
+    "min-tokens": (Request(text="hi", stop=Stop(max_tokens=4, min_tokens=5)), "min_tokens is 5"),
+}
+
 BAD_REQUESTS: list[tuple[str, Any, type[OutriderError], str]] = [
     ("empty-text", Request(text="", stop=Stop(max_tokens=4)), InvalidArgumentError, "empty"),
     (
@@ -142,6 +207,7 @@ BAD_REQUESTS: list[tuple[str, Any, type[OutriderError], str]] = [
         InvalidArgumentError,
         "num_speculative_tokens",
     ),
+    *((name, request, InvalidArgumentError, word) for name, (request, word) in NEW_FIELDS.items()),
 ]
 
 

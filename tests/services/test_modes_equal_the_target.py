@@ -14,7 +14,7 @@ DRAFTS = {"a": f"{MODEL},drift=0.3", "b": f"{MODEL},drift=0.6"}
 PROMPTS = [[5], [1, 2, 3, 4, 5, 6, 7, 8, 9], "A prompt in words: naïve, 東京."]
 
 
-@pytest.mark.parametrize("mode", ["coupled", "rejection", "match"])
+@pytest.mark.parametrize("mode", ["coupled", "rejection", "block", "match"])
 async def test_every_mode_tree_and_number_of_drafts_gives_the_targets_greedy_text(
     local: Local, mode: str
 ) -> None:
@@ -46,7 +46,7 @@ async def test_every_mode_tree_and_number_of_drafts_gives_the_targets_greedy_tex
     assert sum(result.stats.accepted_tokens for result in results) > 100
 
 
-@pytest.mark.parametrize("mode", ["coupled", "rejection", "match"])
+@pytest.mark.parametrize("mode", ["coupled", "rejection", "block", "match"])
 async def test_fewer_target_passes_than_tokens_whenever_the_draft_agrees(
     local: Local, mode: str
 ) -> None:

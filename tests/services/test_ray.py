@@ -4,7 +4,9 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.models import alone
@@ -12,9 +14,10 @@ from support.processes import Processes, ServiceProcess
 from support.waiting import until, until_asked
 
 from outrider import AsyncClient
+from outrider.client import Result
 from outrider.errors import OutriderError, UnavailableError
 from outrider.models.scripted import ScriptedLaw
-from outrider.types import SamplingParams
+from outrider.types import AcceptanceMode, SamplingParams
 
 LAW = ScriptedLaw(vocab=64)
 SLOW = "scripted:vocab=64,step_ms=10"
@@ -70,6 +73,52 @@ async def test_an_answer_through_an_actor_is_the_targets(
     assert result.stats.target_passes < 64
     assert info.model_name == SLOW
     assert cluster.drafts[0].usable
+
+
+async def test_a_request_with_everything_is_answered_through_an_actor_as_without_ray(
+    services: dict[str, ServiceProcess], module_processes: Processes
+) -> None:
+    """Greedy, so that under block, too, the drafts cannot change the text."""
+    plain = module_processes.orchestrator(services["verify"], {"a": services["draft"]})
+    everything: dict[str, Any] = {
+        "max_tokens": 64,
+        "min_tokens": 3,
+        "temperature": 0,
+        "seed": 4,
+        "choice_index": 3,
+        "mode": "block",
+        "repetition_penalty": 1.1,
+        "frequency_penalty": 0.3,
+        "presence_penalty": 0.2,
+        "logit_bias": {1: 2.0, 5: -3.0},
+        "allowed_token_ids": range(26),
+        "banned_token_ids": [0, 8],
+        "regex": "[a-z]{40,60}",
+        "stop_token_ids": [25],
+        "ignore_eos": True,
+        "logprobs": 2,
+    }
+    answers = []
+    for orchestrator in (services["orchestrator"], plain):
+        async with AsyncClient(orchestrator.address, timeout_s=60) as client:
+            whole = await client.generate(PROMPT, **everything).result()
+            stop = whole.text[12:14]
+            cut = await client.generate(
+                PROMPT, **everything, stop=[stop], include_stop=True
+            ).result()
+            assert cut.text == whole.text[: whole.text.find(stop, 3) + 2]
+            assert cut.stats.accepted_tokens > 0, "the draft was idle"
+            answers.append([_what_is_the_targets(result) for result in (whole, cut)])
+    assert answers[0] == answers[1]
+    [whole, cut] = answers[0]
+    assert (cut.stop_string, cut.mode, cut.seed) == (stop, AcceptanceMode.BLOCK, 4)
+    assert all(len(token.top_logprobs) == 2 for token in whole.tokens)
+
+
+def _what_is_the_targets(result: Result) -> Result:
+    """Without what depends on when drafts came."""
+    tokens = tuple(replace(token, draft="") for token in result.tokens)
+    return replace(result, tokens=tokens, stats=None, request_id="")
 
 
 async def test_errors_come_through_an_actor_as_they_are(

@@ -8,10 +8,12 @@ from scipy import stats
 from support.local import Local
 from support.models import alone
 
-from outrider import AsyncClient, InvalidArgumentError
+from outrider import AsyncClient, Client, InvalidArgumentError
+from outrider.client import Result
 from outrider.models.scripted import ScriptedLaw
 from outrider.seeds import choice_seed
 from outrider.types import AcceptanceMode, SamplingParams
+from verify_service.settings import VerifySettings
 
 LAW = ScriptedLaw(vocab=16, seed=2)
 MODEL = "scripted:vocab=16,seed=2"
@@ -37,6 +39,28 @@ async def test_choices_are_independent_answers_of_which_each_can_be_replayed(loc
     assert [t.id for t in again.tokens] == [t.id for t in results[2].tokens]
     plain = await client.generate(PROMPT, max_tokens=24, seed=17).result()
     assert [t.id for t in plain.tokens] == [t.id for t in results[0].tokens]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_more_choices_than_a_verifier_takes_by_default_are_answered(
+    local: Local, is_async: bool
+) -> None:
+    verify, draft = await asyncio.gather(local.verify(MODEL), local.draft(f"{MODEL},drift=0.2"))
+    client = await local.orchestrator(verify, {"a": draft})
+    count = 40
+    assert count > VerifySettings().max_sessions
+
+    def ask() -> tuple[Result, ...]:
+        with Client(client.address) as waiting:
+            return waiting.generate_choices(PROMPT, count, max_tokens=4, seed=5)
+
+    if is_async:
+        results = await client.generate_choices(PROMPT, count, max_tokens=4, seed=5)
+    else:
+        results = await asyncio.to_thread(ask)
+    for index, result in enumerate(results):
+        sampling = SamplingParams(seed=choice_seed(5, index))
+        assert [t.id for t in result.tokens] == alone(LAW, PROMPT, 4, sampling)
 
 
 async def test_choices_without_a_seed_can_be_replayed_too(local: Local) -> None:
@@ -76,6 +100,6 @@ async def test_a_deployment_can_choose_another_mode_and_a_request_its_own(local:
     own = await client.generate(PROMPT, max_tokens=4, mode="rejection").result()
     assert own.mode is AcceptanceMode.REJECTION
     auto = await client.generate(PROMPT, max_tokens=4, mode="auto").result()
-    assert auto.mode is AcceptanceMode.BLOCK, "auto leaves it to the deployment"
+    assert auto.mode is AcceptanceMode.COUPLED, "auto is a choice of its own"
     with pytest.raises(InvalidArgumentError, match="typical"):
         await client.generate(PROMPT, max_tokens=4, mode="typical").result()

@@ -159,7 +159,7 @@ MESSAGES: dict[str, Message] = {
         stop_strings=["END", "é"],
         include_stop_string=True,
         logprobs=3,
-        choice=4,
+        choice_index=4,
     ),
     "generate_chat": orchestrator.GenerateRequest(
         chat=CHAT, sampling=common.SamplingParams(grammar=common.Grammar(regex="a+"))

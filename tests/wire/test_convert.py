@@ -62,7 +62,7 @@ def test_what_is_sent_is_what_arrives(name: str) -> None:
 
 @pytest.mark.parametrize("reason", [None, *FinishReason])
 def test_finish_reasons_are_numbered_both_ways(reason: FinishReason | None) -> None:
-    assert convert.finish_from(convert.finish_to(reason)) is reason
+    assert convert_sampling.finish_from(convert_sampling.finish_to(reason)) is reason
 
 
 def chunk_of(draft_index: int) -> Callable[[Any], Chunk]:

@@ -9,10 +9,14 @@ from golden_messages import SAMPLING, STOP
 from message_changes import changed, put
 
 from outrider.errors import InvalidArgumentError
-from outrider.types import AcceptanceMode, Grammar, SamplingParams
+from outrider.types import (
+    MAX_GRAMMAR_BYTES,
+    AcceptanceMode,
+    Grammar,
+    SamplingParams,
+)
 from outrider.v1 import common_pb2
 from outrider.wire.convert_sampling import (
-    MAX_GRAMMAR_BYTES,
     mode_from,
     mode_to,
     sampling_from,
@@ -66,10 +70,11 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("banned", put("banned_token_ids", list(range(4097))), "banned_token_ids has 4097 tokens"),
     ("mode", put("mode", 9), "acceptance mode 9 is unknown"),
     ("grammar-no-form", grammar(), "the grammar has 0 forms"),
-    ("grammar-no-schema", grammar(json_schema=""), "the grammar has 0 forms"),
-    ("grammar-no-choice", choices(), "the grammar has 0 forms"),
+    ("grammar-no-schema", grammar(json_schema=""), "the json_schema of the grammar is empty"),
+    ("grammar-no-regex", grammar(regex=""), "the regex of the grammar is empty"),
+    ("grammar-no-choice", choices(), "the choice of the grammar is empty"),
     ("grammar-empty-choice", choices("a", ""), "a choice is empty"),
-    ("grammar-large", grammar(regex="x" * MAX_GRAMMAR_BYTES), "give at most 262144"),
+    ("grammar-large", grammar(regex="x" * (MAX_GRAMMAR_BYTES + 1)), "at most 65536"),
 ]
 
 
