@@ -13,8 +13,8 @@ def token_logprobs(
 ) -> tuple[TokenLogprobs, ...]:
     """For each row the log-probability of its token and of the `alternatives` most likely ones.
 
-    logits: [len(tokens), vocab], as the model gave them. Computed in float64 on the CPU. Among equal
-    alternatives the lowest ids are taken, lowest first.
+    logits: [len(tokens), vocab], as the model gave them. Computed in float64 on the CPU. Among
+    equal alternatives the lowest ids are taken, lowest first.
     """
     rows = logits.cpu().to(torch.float64).log_softmax(dim=-1)
     return tuple(
