@@ -5,6 +5,8 @@ from outrider.types import AcceptanceMode, Grammar, SamplingParams, StopConditio
 from outrider.v1 import common_pb2
 
 MAX_STOP_TOKENS = 1024
+MAX_END_TOKENS = 2 * MAX_STOP_TOKENS
+"""Stop ids of a request, and the end tokens of a model."""
 MAX_GRAMMAR_BYTES = 256 * 1024
 
 _MODES = {
