@@ -250,7 +250,7 @@ def _open_verify(
     return Session(
         opening,
         verifier.open(prompt),
-        frozenset(verifier.model.info.eos_token_ids),
+        verifier.history(opening),
         stop.max_tokens,
         TokenTree(()),
         0.0,

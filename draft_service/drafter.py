@@ -14,7 +14,7 @@ from draft_service.translation import SameIds, Translation
 from draft_service.vocabularies import Target, Vocabularies
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import TIP, CausalModel, Feed
-from outrider.sampling.grammar import GrammarState
+from outrider.sampling.history import History
 from outrider.sampling.proposing import propose
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
@@ -22,25 +22,26 @@ from outrider.types import Chunk, DraftCommit, DraftOpening
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A session to be opened: its tokens in the model's ids, the number of the target's ids that
-    it may meet, and its grammar.
+    it may meet, and what its first proposal is conditioned on.
     """
 
     opening: DraftOpening
     translation: Translation
     model_ids: list[int]
     vocab_size: int
-    grammar: GrammarState | None
+    history: History
 
 
 class Drafter:
-    """The draft model's owner. Everything runs in one thread, the caller's."""
+    """The draft model's owner. All but `prepare` runs in one thread, the caller's."""
 
     def __init__(self, model: CausalModel) -> None:
         self.model = model
         self.vocabularies = Vocabularies(model)
 
     def prepare(self, opening: DraftOpening, target: Target) -> Prepared:
-        """What takes time and no model: the tokens as the draft reads them, and the grammar.
+        """What takes time and no model: the tokens as the draft reads them, and the grammar. May
+        be called in any thread.
 
         Raises InvalidArgumentError for a token outside the vocabulary, and for a grammar that is
         none.
@@ -56,8 +57,14 @@ class Drafter:
         model_ids = target.translation.prompt(opening.prompt_ids)
         for token in opening.emitted_ids:
             model_ids += target.translation.token(token)
-        grammar = target.compile(opening.sampling.grammar)
-        return Prepared(opening, target.translation, model_ids, vocab_size, grammar)
+        history = History.of(
+            opening.sampling,
+            opening.prompt_ids,
+            ends=opening.end_token_ids,
+            min_tokens=opening.min_tokens,
+            grammar=target.compile(opening.sampling.grammar),
+        ).after(opening.emitted_ids)
+        return Prepared(opening, target.translation, model_ids, vocab_size, history)
 
     def open(self, opening: DraftOpening) -> DraftSession:
         """`prepare` and `start` in one, for whoever has nothing to keep free meanwhile."""
@@ -72,7 +79,7 @@ class Drafter:
             prepared.model_ids,
             prepared.vocab_size,
             self.model.info.context_tokens,
-            prepared.grammar,
+            prepared.history,
         )
 
     def close(self, session: DraftSession) -> None:

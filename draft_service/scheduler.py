@@ -21,6 +21,7 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.thread import ModelThread, finished, wait_set
+from outrider.models.workers import Workers
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
@@ -77,7 +78,11 @@ class Seat:
 
 
 class Scheduler:
-    """Owns the sessions and the one thread in which the model runs."""
+    """Owns the sessions, the one thread in which the model runs, and those that prepare openings.
+
+    `slow` has the work of seconds: grammars and vocabularies. What an opening without a grammar
+    needs takes milliseconds, and does not wait behind it.
+    """
 
     def __init__(self, drafter: Drafter, settings: DraftSettings) -> None:
         self.drafter = drafter
@@ -85,27 +90,33 @@ class Scheduler:
         self._seats: list[Seat] = []
         self._opening = 0
         self._thread = ModelThread("draft")
+        self._quick = Workers("prepare")
+        self.slow = Workers("compile")
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_draining = False
         self._loop = asyncio.create_task(self._run())
 
     async def open(self, opening: DraftOpening) -> Seat:
-        """A new session. Raises before the model is asked where it cannot work."""
+        """A new session. Raises before the model is asked where it cannot work.
+
+        A caller that is cancelled keeps its place for as long as a thread prepares its opening.
+        """
         self._refuse()
         target = self.drafter.vocabularies.hold(opening.tokenizer_hash)
         self._opening += 1
+        workers = self._quick if opening.sampling.grammar is None else self.slow
+        job = workers.start(lambda: self.drafter.prepare(opening, target))
         try:
-            prepared = await asyncio.to_thread(self.drafter.prepare, opening, target)
+            prepared = await job.result()
             session = await self._thread.open(
                 lambda: self.drafter.start(prepared), self.drafter.close
             )
         except BaseException:
-            self.drafter.vocabularies.release(target)
+            job.when_over(lambda: self.drafter.vocabularies.release(target))
             raise
         finally:
-            self._opening -= 1
-            self._ended.set()
+            job.when_over(self._leave)
         seat = Seat(session, target, time.monotonic())
         if session.done_reason:
             seat.done = Done(session.done_reason)
@@ -139,10 +150,17 @@ class Scheduler:
             await self._ended.wait()
 
     async def stop(self) -> None:
-        """Ends the loop and the thread."""
+        """Ends the loop and the threads; a grammar that is being compiled is not waited for."""
         self._loop.cancel()
         await asyncio.gather(self._loop, return_exceptions=True)
+        self._quick.stop()
+        self.slow.stop()
         self._thread.stop()
+
+    def _leave(self) -> None:
+        """An opening is over: its place is free, or its session has it now."""
+        self._opening -= 1
+        self._ended.set()
 
     async def _run(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from outrider.errors import CapacityError, DeadlineError, InvalidArgumentError, 
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk
 from outrider.v1 import draft_pb2, draft_pb2_grpc
+from outrider.vocabulary import Vocabulary
 from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import (
     MAX_CHUNK_NODES,
@@ -52,20 +53,39 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
                 retry_after_s=1.0,
             )
         self._uploads += 1
+        vocabularies = self._scheduler.drafter.vocabularies
+        job = None
         try:
-            upload = collect(request_iterator)
-            name, vocabulary = await asyncio.wait_for(upload, UPLOAD_S)
-            vocabularies = self._scheduler.drafter.vocabularies
-            target = await asyncio.to_thread(vocabularies.read, name, vocabulary)
-        except asyncio.TimeoutError as error:
-            raise DeadlineError(
-                f"the vocabulary did not arrive within {UPLOAD_S:.0f} s; send it faster"
-            ) from error
+            name, vocabulary = await self._collected(request_iterator)
+            job = self._scheduler.slow.start(lambda: vocabularies.read(name, vocabulary))
+            target = await job.result()
         finally:
-            self._uploads -= 1
+            if job is None:
+                self._leave()
+            else:
+                job.when_over(self._leave)
         shared = vocabularies.keep(name, target)
         get_logger().info("vocabulary_known", tokenizer_hash=name[:12], shared_tokens=shared)
         return draft_pb2.SetVocabularyResponse(shared_tokens=shared)
+
+    async def _collected(
+        self, requests: AsyncIterator[draft_pb2.SetVocabularyRequest]
+    ) -> tuple[str, Vocabulary]:
+        """The upload, if it comes in time."""
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the result.
+        upload = asyncio.ensure_future(collect(requests))
+        try:
+            await asyncio.wait({upload}, timeout=UPLOAD_S)
+            if not upload.done():
+                raise DeadlineError(
+                    f"the vocabulary did not arrive within {UPLOAD_S:.0f} s; send it faster"
+                )
+            return upload.result()
+        finally:
+            upload.cancel()
+
+    def _leave(self) -> None:
+        self._uploads -= 1
 
     async def Draft(
         self, request_iterator: AsyncIterator[draft_pb2.DraftRequest], context: Context

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from draft_service.translation import Translation
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import ModelSequence
-from outrider.sampling.grammar import GrammarState
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.proposing import Proposal
@@ -49,9 +48,9 @@ class DraftSession:
 
     `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing
     is to be done before the next commit. `numbers` maps node ids to the model's numbers of fed
-    nodes. `history` is the one at the leaf: every proposal is conditioned on what it hangs below
-    (exactness, trap 5). Without `grammar` the request's is not followed, which costs acceptance
-    only: the target follows it.
+    nodes. `history` is the one at the leaf, first the tip: every proposal is conditioned on what it
+    hangs below (exactness, trap 5). Where it has no grammar the request's is not followed, which
+    costs acceptance only: the target follows it.
 
     Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
     the draft's model reads them, and its context is counted in those.
@@ -63,11 +62,10 @@ class DraftSession:
     model_ids: list[int]
     vocab_size: int
     context_tokens: int
-    grammar: GrammarState | None = None
+    history: History
     plan: DraftPlan = field(init=False)
     tree: TokenTree = field(init=False)
     noise: PhiloxNoise = field(init=False)
-    history: History = field(init=False)
     leaf: int | None = TIP_NODE
     numbers: dict[int, int] = field(default_factory=dict)
     next_counter: int = 0
@@ -80,14 +78,7 @@ class DraftSession:
         self.tree = TokenTree(opening.emitted_ids, capacity=MAX_NODES)
         self.noise = PhiloxNoise(opening.sampling.seed or 0)
         self._opened_with = len(self.model_ids)
-        self._at_tip = History.of(
-            opening.sampling,
-            opening.prompt_ids,
-            ends=opening.end_token_ids,
-            min_tokens=opening.min_tokens,
-            grammar=self.grammar,
-        ).after(opening.emitted_ids)
-        self.history = self._at_tip
+        self._at_tip = self.history
 
     @property
     def length(self) -> int:

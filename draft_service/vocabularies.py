@@ -3,8 +3,7 @@
 Knows vocabularies, translations and grammars; knows no session and no gRPC.
 """
 
-import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from draft_service.translation import SameIds, TokenIntersection, Translation
 from outrider.errors import CapacityError, InvalidArgumentError, TokenizerMismatchError
@@ -21,18 +20,15 @@ MAX_VOCABULARIES = 4
 class Target:
     """Targets of one tokenizer, as the draft reads their tokens.
 
-    `vocabulary` is None where the draft works on any ids and was not told what they mean.
-    `eos_token_ids` are those of the draft's own model; a target's are control tokens, which are
-    never text either.
+    `compiler` is None where the draft works on any ids and was not told what they mean. It knows
+    the end tokens of the draft's own model; a target's are control tokens, which are never text
+    either.
     """
 
-    vocabulary: Vocabulary | None
+    compiler: GrammarCompiler | None
     translation: Translation
     shared_tokens: int
-    eos_token_ids: tuple[int, ...] = ()
     sessions: int = 0
-    _compiler: GrammarCompiler | None = None
-    _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def compile(self, grammar: Grammar | None) -> GrammarState | None:
         """The grammar's first state; None where there is no grammar, or no vocabulary to read it
@@ -40,21 +36,23 @@ class Target:
 
         May take seconds. Raises InvalidArgumentError for a grammar that is none.
         """
-        if grammar is None or self.vocabulary is None:
+        if grammar is None or self.compiler is None:
             return None
-        with self._reading:
-            if self._compiler is None:
-                self._compiler = GrammarCompiler(self.vocabulary, self.eos_token_ids)
-        return self._compiler.compile(grammar)
+        return self.compiler.compile(grammar)
 
 
 class Vocabularies:
     """What the draft model was told. One thread calls it, but for `read`."""
 
     def __init__(self, model: CausalModel) -> None:
+        """Reads the model's own vocabulary for grammars, before anybody is served: see there."""
         self._model = model
-        vocabulary = model.tokenizer.vocabulary if model.tokenizer is not None else None
-        self._own = Target(vocabulary, SameIds(), len(vocabulary or ()), model.info.eos_token_ids)
+        compiler, size = None, 0
+        if model.tokenizer is not None:
+            vocabulary = model.tokenizer.vocabulary
+            compiler = GrammarCompiler(vocabulary, model.info.eos_token_ids)
+            size = len(vocabulary)
+        self._own = Target(compiler, SameIds(), size)
         self._told: dict[str, Target] = {}
 
     @property
@@ -95,7 +93,8 @@ class Vocabularies:
         target.sessions -= 1
 
     def read(self, tokenizer_hash: str, vocabulary: Vocabulary) -> Target:
-        """How the draft reads a target's vocabulary; takes up to a second, and changes nothing.
+        """How the draft reads a target's vocabulary; takes seconds, and changes nothing. For one
+        of them or two, where the vocabulary is large, nothing else of the process runs.
 
         Raises InvalidArgumentError where the vocabulary is not the one that the hash names, and
         TokenizerMismatchError where the draft cannot work for it.
@@ -107,14 +106,14 @@ class Vocabularies:
             )
         info, tokenizer = self._model.info, self._model.tokenizer
         if info.tokenizer_hash in ("", tokenizer_hash):
-            return Target(vocabulary, SameIds(), len(vocabulary))
+            return Target(GrammarCompiler(vocabulary, ()), SameIds(), len(vocabulary))
         if tokenizer is None:
             raise TokenizerMismatchError(
                 f"the draft {info.model_name} has no tokenizer of its own to translate with; use a "
                 "draft of the target's family, or ngram:"
             )
         translation = TokenIntersection(vocabulary, tokenizer, info.vocab_size)
-        return Target(vocabulary, translation, translation.shared_tokens)
+        return Target(GrammarCompiler(vocabulary, ()), translation, translation.shared_tokens)
 
     def keep(self, tokenizer_hash: str, target: Target) -> int:
         """Remembers what was read; returns how many tokens both have.

@@ -19,10 +19,10 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.thread import ModelThread, finished, wait_set
-from outrider.sampling.grammar import GrammarState
+from outrider.models.workers import Workers
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
-from outrider.types import Grammar, VerifyOpening
+from outrider.types import VerifyOpening
 from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
 from verify_service.verifier import Outcome, Verifier, Work
@@ -32,7 +32,7 @@ PROMPT_SHARE = 0.25
 
 
 class Scheduler:
-    """Owns the sessions and the one thread in which the model runs."""
+    """Owns the sessions, the model's one thread, and the workers that compile grammars."""
 
     def __init__(self, verifier: Verifier, settings: VerifySettings) -> None:
         self.verifier = verifier
@@ -40,35 +40,43 @@ class Scheduler:
         self._sessions: dict[str, Session] = {}
         self._promised: list[VerifyOpening] = []
         self._thread = ModelThread("target")
+        self._workers = Workers("compile")
         self._changed = asyncio.Event()
         self._is_draining = False
         self._ended = asyncio.Event()
         self._loop = asyncio.create_task(self._run())
 
     async def open(self, opening: VerifyOpening) -> Session:
-        """A new session; an open one of the same name is overtaken (a resumed stream)."""
+        """A new session; an open one of the same name is overtaken (a resumed stream).
+
+        A caller that is cancelled keeps its place for as long as its grammar is being compiled.
+        """
         self._refuse(opening)
         self._overtake(opening.session_id)
         opening = self._admitted(opening)
         self._promised.append(opening)
+        job = None
+        if opening.sampling.grammar is not None:
+            job = self._workers.start(lambda: self.verifier.history(opening))
         try:
-            grammar = await self._compiled(opening.sampling.grammar)
+            history = self.verifier.history(opening) if job is None else await job.result()
             sequence = await self._thread.open(
                 lambda: self.verifier.open((*opening.prompt_ids, *opening.emitted_ids)),
                 self.verifier.close,
             )
         finally:
-            self._promised.remove(opening)
-            self._ended.set()
-        info = self.verifier.model.info
+            if job is None:
+                self._leave(opening)
+            else:
+                job.when_over(lambda: self._leave(opening))
+        context_tokens = self.verifier.model.info.context_tokens
         session = Session(
             opening,
             sequence,
-            frozenset(info.eos_token_ids),
-            min(opening.stop.max_tokens, info.context_tokens - len(opening.prompt_ids)),
+            history,
+            min(opening.stop.max_tokens, context_tokens - len(opening.prompt_ids)),
             TokenTree(opening.emitted_ids, capacity=self._settings.max_tree_nodes),
             time.monotonic(),
-            grammar,
         )
         self._overtake(opening.session_id)  # another one may have been opened at the same time
         self._sessions[opening.session_id] = session
@@ -91,16 +99,17 @@ class Scheduler:
             await self._ended.wait()
 
     async def stop(self) -> None:
-        """Ends the loop and the thread."""
+        """Ends the loop and the threads; a grammar that is being compiled is not waited for."""
         self._loop.cancel()
         await asyncio.gather(self._loop, return_exceptions=True)
+        self._workers.stop()
         self._thread.stop()
 
-    async def _compiled(self, grammar: Grammar | None) -> GrammarState | None:
-        """Outside the model's thread: a large grammar takes its time, and nobody else waits."""
-        if grammar is None:
-            return None
-        return await asyncio.to_thread(self.verifier.compile, grammar)
+    def _leave(self, opening: VerifyOpening) -> None:
+        """Its place is free, or its session has it now."""
+        # By identity: two callers may open the same.
+        self._promised = [other for other in self._promised if other is not opening]
+        self._ended.set()
 
     async def _run(self) -> None:
         while True:

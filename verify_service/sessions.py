@@ -4,11 +4,10 @@ Knows no gRPC and no model; time comes in as an argument.
 """
 
 import asyncio
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from outrider.errors import OutriderError
 from outrider.models.base import ModelSequence
-from outrider.sampling.grammar import GrammarState
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.tree import TokenTree
@@ -28,19 +27,20 @@ MAX_UNREAD_VERDICTS = 64
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """State of one session. `changed` is set whenever there is something to tell the caller."""
+    """State of one session. `changed` is set whenever there is something to tell the caller.
+
+    `history` is the one at the committed tip; passes bring its next one (`Outcome.history`), for
+    following a grammar is no work for an event loop.
+    """
 
     opening: VerifyOpening
     sequence: ModelSequence
-    eos_token_ids: frozenset[int]
+    history: History
     limit: int
     tree: TokenTree
     opened_at: float
-    grammar: InitVar[GrammarState | None] = None
     policy: ReadinessPolicy = field(init=False)
     noise: PhiloxNoise = field(init=False)
-    ends: frozenset[int] = field(init=False)
-    history: History = field(init=False)
     verdicts: list[Verdict] = field(default_factory=list)
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
@@ -51,19 +51,10 @@ class Session:
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __post_init__(self, grammar: GrammarState | None) -> None:
-        opening = self.opening
-        self.policy = opening.policy
-        self.noise = PhiloxNoise(opening.sampling.seed or 0)
+    def __post_init__(self) -> None:
+        self.policy = self.opening.policy
+        self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
         self.last_verdict_at = self.opened_at
-        self.ends = opening.stop.ends(self.eos_token_ids)
-        self.history = History.of(
-            opening.sampling,
-            opening.prompt_ids,
-            ends=self.ends,
-            min_tokens=opening.stop.min_tokens,
-            grammar=grammar,
-        ).after(opening.emitted_ids)
 
     @property
     def length(self) -> int:
@@ -136,9 +127,9 @@ class Session:
         path = outcome.acceptance.path
         tokens = [work.subtree.nodes[row - 1].token for row in path] + [outcome.acceptance.token]
         base = len(self.tree.committed)
-        tokens, self.finish_reason = self._cut(tokens)
+        tokens, self.finish_reason = self._cut(tokens, outcome.complete_at)
         ids = self.tree.commit(tokens, fresh=outcome.acceptance.fresh)
-        self.history = self.history.after(tokens)
+        self.history = outcome.history  # of the whole run; where that was cut, nothing follows
         accepted = min(len(path), len(tokens))
         verdict = Verdict(
             round_index=self.round_index,
@@ -182,19 +173,16 @@ class Session:
         """Tokens that may still be emitted."""
         return self.limit - len(self.tree.committed)
 
-    def _cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
-        """Ends an accepted run at the first stop token, at the end of the grammar, or at the length
-        limit.
+    def _cut(
+        self, tokens: list[int], complete_at: int | None
+    ) -> tuple[list[int], FinishReason | None]:
+        """Ends an accepted run at the first stop token, where the grammar is complete, or at the
+        length limit.
         """
         room = self._room()
-        grammar = self.history.grammar
         for count, token in enumerate(tokens[:room], start=1):
-            if token in self.ends:
+            if token in self.history.ends or count == complete_at:
                 return tokens[:count], FinishReason.STOP
-            if grammar is not None:
-                grammar = grammar.after(token)
-                if grammar.is_finished:
-                    return tokens[:count], FinishReason.STOP
         if len(tokens) >= room:
             return tokens[:room], FinishReason.LENGTH
         return tokens, None

@@ -3,7 +3,6 @@
 Knows models and rules; knows no gRPC, no clock policy and no queues.
 """
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,13 +12,13 @@ from torch import Tensor
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import CausalModel, Feed, ModelSequence
 from outrider.sampling.accepting import accept
-from outrider.sampling.grammar import GrammarCompiler, GrammarState
+from outrider.sampling.grammar import GrammarCompiler
 from outrider.sampling.history import History
 from outrider.sampling.logprobs import token_logprobs
 from outrider.sampling.noise import Noise
 from outrider.sampling.rules import Acceptance
 from outrider.tree import Subtree
-from outrider.types import Grammar, SamplingParams, TokenLogprobs
+from outrider.types import SamplingParams, TokenLogprobs, VerifyOpening
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +49,52 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`acceptance` is None for a prompt chunk; times are in microseconds. `logprobs` are those of
-    the accepted tokens and of the target's own, where they were asked for.
+    the accepted tokens and of the target's own, where they were asked for. `history` is the one
+    after all of these tokens; after `complete_at` of them the grammar was complete, None: not yet.
     """
 
     acceptance: Acceptance | None
     forward_us: int
     accept_us: int
     logprobs: tuple[TokenLogprobs, ...] = ()
+    history: History = field(default_factory=History)
+    complete_at: int | None = None
 
 
 class Verifier:
-    """The target model's owner. All but `compile` runs in one thread, the caller's."""
+    """The target model's owner. All but `history` runs in one thread, the caller's."""
 
     def __init__(self, model: CausalModel) -> None:
+        """Reads the model's vocabulary for grammars, a second or two for a large one: reading
+        blocks all of the process, so it is done before anybody is served.
+        """
         self.model = model
         self._compiler: GrammarCompiler | None = None
-        self._compiling = threading.Lock()
+        if model.tokenizer is not None:
+            self._compiler = GrammarCompiler(model.tokenizer.vocabulary, model.info.eos_token_ids)
 
-    def compile(self, grammar: Grammar) -> GrammarState:
-        """The state of a grammar before the first token; may be called in any thread.
+    def history(self, opening: VerifyOpening) -> History:
+        """What the first row of a session is conditioned on; may be called in any thread.
 
-        Raises InvalidArgumentError for a grammar that is none, or a model without a tokenizer.
+        Takes seconds where there is a grammar. Raises InvalidArgumentError for a grammar that is
+        none, or a model without a tokenizer.
         """
-        if self.model.tokenizer is None:
+        grammar = opening.sampling.grammar
+        if grammar is not None and self._compiler is None:
             raise InvalidArgumentError(
                 f"the model {self.model.info.model_name} has no tokenizer, so a grammar means "
                 "nothing to it; leave it out"
             )
-        with self._compiling:
-            if self._compiler is None:
-                info = self.model.info
-                vocabulary = self.model.tokenizer.vocabulary
-                self._compiler = GrammarCompiler(vocabulary, info.eos_token_ids)
-        return self._compiler.compile(grammar)
+        state = None
+        if grammar is not None and self._compiler is not None:
+            state = self._compiler.compile(grammar)
+        return History.of(
+            opening.sampling,
+            opening.prompt_ids,
+            ends=opening.stop.ends(self.model.info.eos_token_ids),
+            min_tokens=opening.stop.min_tokens,
+            grammar=state,
+        ).after(opening.emitted_ids)
 
     def open(self, token_ids: Sequence[int]) -> ModelSequence:
         """A sequence with whatever prefix of `token_ids` is cached."""
@@ -116,18 +128,38 @@ class Verifier:
         path = list(range(first, end))
         acceptance = None
         logprobs: tuple[TokenLogprobs, ...] = ()
+        history, complete_at = work.history, None
         if work.subtree is not None:
             acceptance = accept(
                 work.subtree, rows, work.sampling, work.noise, work.position, work.history
             )
             path += [end + row - 1 for row in acceptance.path]
+            tokens = [work.subtree.nodes[row - 1].token for row in acceptance.path]
+            tokens.append(acceptance.token)
             if work.logprobs is not None:
-                tokens = [work.subtree.nodes[row - 1].token for row in acceptance.path]
                 decided = rows[[0, *acceptance.path]]
-                logprobs = token_logprobs(decided, (*tokens, acceptance.token), work.logprobs)
+                logprobs = token_logprobs(decided, tokens, work.logprobs)
+            history, complete_at = _followed(work.history, tokens)
         self.model.keep(work.sequence, path)
         accept_us = (time.perf_counter_ns() - started) // 1000
-        return Outcome(acceptance, forward_us, accept_us, logprobs)
+        return Outcome(acceptance, forward_us, accept_us, logprobs, history, complete_at)
+
+
+def _followed(history: History, tokens: Sequence[int]) -> tuple[History, int | None]:
+    """The history after `tokens`, and how many of them completed its grammar, if any did."""
+    whole = history.after(tokens)
+    if history.grammar is None or whole.grammar is None:
+        return whole, None
+    if whole.grammar.is_finished:
+        return whole, len(tokens)
+    if not whole.grammar.is_over:
+        return whole, None  # complete nowhere: what is complete has no longer text
+    state = history.grammar
+    for count, token in enumerate(tokens, start=1):
+        state = state.after(token)
+        if state.is_finished:
+            return whole, count
+    return whole, None
 
 
 def _feed(work: Work) -> Feed:

@@ -55,9 +55,11 @@ class TokenKinds:
 
 
 class GrammarCompiler:
-    """Compiles grammars for one vocabulary; reading it takes a second or two, once.
+    """Compiles grammars for one vocabulary. Threads may share it.
 
-    Threads may share it.
+    Reading a vocabulary of 262144 tokens takes a second or two and keeps every other thread of the
+    process from running meanwhile (the library holds the interpreter's lock), so it has to be done
+    before anybody is served; compiling does not.
     """
 
     def __init__(self, vocabulary: Vocabulary, end_token_ids: Iterable[int]) -> None:

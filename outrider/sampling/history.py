@@ -9,17 +9,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
+from torch import Tensor
+
 from outrider.sampling.grammar import GrammarState
 from outrider.types import SamplingParams
+
+NO_TOKENS = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`prompt` holds its distinct tokens, `counts` how often the answer has each; both are empty
-    where no penalty asks. `ends` are the tokens that end the text.
+    """`prompt` holds its distinct tokens, int64 in ascending order, `counts` how often the answer
+    has each; both are empty where no penalty asks. `ends` are the tokens that end the text.
     """
 
-    prompt: frozenset[int] = frozenset()
+    prompt: Tensor = field(default=NO_TOKENS, compare=False)
     counts: Mapping[int, int] = field(default_factory=dict)
     length: int = 0
     ends: frozenset[int] = frozenset()
@@ -43,7 +48,9 @@ class History:
             or sampling.frequency_penalty != 0
             or sampling.presence_penalty != 0
         )
-        prompt = frozenset(prompt_ids) if sampling.repetition_penalty != 1 else frozenset()
+        prompt = NO_TOKENS
+        if sampling.repetition_penalty != 1:
+            prompt = torch.tensor(sorted(set(prompt_ids)), dtype=torch.int64)
         return cls(
             prompt=prompt,
             ends=frozenset(ends),

@@ -84,7 +84,7 @@ def _penalised(logits: Tensor, sampling: SamplingParams, history: History) -> Te
     row = logits.cpu() if logits.device.type == "mps" else logits
     row = row.to(torch.float64, copy=True)
     if sampling.repetition_penalty != 1:
-        prompt = _prompt_ids(history.prompt, row.shape[-1], row.device)
+        prompt = history.prompt[history.prompt < row.shape[-1]].to(row.device)
         seen = torch.cat([prompt, _ids(history.counts, row)])  # twice there is written once
         values, factor = row[seen], sampling.repetition_penalty
         row[seen] = torch.where(values > 0, values / factor, values * factor)
@@ -105,13 +105,6 @@ def _ids(tokens: Iterable[int], row: Tensor) -> Tensor:
     """Those that the row has, int64, in their order."""
     known = [token for token in tokens if 0 <= token < row.shape[-1]]
     return torch.tensor(known, dtype=torch.int64, device=row.device)
-
-
-@lru_cache(maxsize=64)
-def _prompt_ids(tokens: frozenset[int], width: int, device: torch.device) -> Tensor:
-    """As `_ids`, of a set that a request asks for at every node; to be read only."""
-    known = [token for token in tokens if 0 <= token < width]
-    return torch.tensor(known, dtype=torch.int64, device=device)
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ from outrider.types import (
 from outrider.v1 import common_pb2, draft_pb2, verify_pb2
 from outrider.version import __version__
 from outrider.wire.convert_sampling import (
+    MAX_END_TOKENS,
     finish_from,
     finish_to,
     sampling_from,
@@ -142,6 +143,10 @@ def policy_to(policy: ReadinessPolicy) -> verify_pb2.ReadinessPolicy:
 
 def draft_opening_from(message: draft_pb2.DraftOpen) -> DraftOpening:
     """Raises InvalidArgumentError where the opening cannot work."""
+    if len(message.end_token_ids) > MAX_END_TOKENS:
+        raise InvalidArgumentError(
+            f"{len(message.end_token_ids)} end token ids; give at most {MAX_END_TOKENS}"
+        )
     return DraftOpening(
         session_id=message.session_id,
         draft_index=message.draft_index,

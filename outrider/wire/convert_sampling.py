@@ -14,6 +14,8 @@ from outrider.types import (
 from outrider.v1 import common_pb2
 
 MAX_STOP_TOKENS = 1024
+MAX_END_TOKENS = 2 * MAX_STOP_TOKENS
+"""Stop ids of a request, and the end tokens of a model."""
 
 _MODES = {
     common_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,

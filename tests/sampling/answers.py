@@ -219,7 +219,7 @@ class Answer:
         return Session(
             opening,
             self._verifier.open((*PROMPT, *emitted)),
-            frozenset(),
+            self._verifier.history(opening),
             self._stop.max_tokens,
             TokenTree(emitted),
             0.0,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from outrider.errors import OutriderError
 from outrider.models.base import ModelSequence
+from outrider.sampling.history import History
 from outrider.sampling.rules import Acceptance
 from outrider.tree import TokenTree
 from outrider.types import (
@@ -51,7 +52,7 @@ def session(
     return Session(
         opening,
         ModelSequence(list(PROMPT[:cached])),
-        frozenset(eos),
+        History.of(opening.sampling, PROMPT, ends=opening.stop.ends(eos)),
         max_tokens if limit is None else limit,
         TokenTree(capacity=64),
         NOW,
@@ -72,7 +73,7 @@ def settle(s: Session, accepted: int, token: int, now: float = NOW) -> None:
     """A pass over what waits: `accepted` nodes of the chain stand, then `token`."""
     work = s.work(512)
     acceptance = Acceptance(tuple(range(1, accepted + 1)), token)
-    s.settle(work, Outcome(acceptance, 10, 1), now, now, 1)
+    s.settle(work, Outcome(acceptance, 10, 1, history=s.history), now, now, 1)
     s.sequence.tokens = [*PROMPT, *s.tree.committed][:-1]
 
 
@@ -196,6 +197,7 @@ class NaNModel:
     """A target that returns NaN for one of its sessions."""
 
     info: Any = None
+    tokenizer: Any = None
 
     def forward(self, feeds: Sequence[Any]) -> list[torch.Tensor]:
         rows = []

@@ -260,3 +260,16 @@ def test_damaged_messages_are_read_or_refused(kind: type[Message]) -> None:
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
         read_or_refuse(kind, bytes(data[: rng.randrange(len(data) // 2, len(data) + 1)]))
+
+
+def test_more_end_tokens_than_anybody_means_are_refused() -> None:
+    most = convert_sampling.MAX_END_TOKENS
+    message = draft_pb2.DraftOpen()
+    message.CopyFrom(DRAFT_OPEN)
+    message.end_token_ids[:] = range(most)
+    assert len(convert.draft_opening_from(message).end_token_ids) == most
+    message.end_token_ids.append(most)
+    with pytest.raises(
+        InvalidArgumentError, match=f"{most + 1} end token ids; give at most {most}"
+    ):
+        convert.draft_opening_from(message)
