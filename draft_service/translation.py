@@ -6,7 +6,6 @@ Which text they stand for is what two tokens have in common: the bytes of their 
 they are control tokens. Knows vocabularies and logits; knows no session and no model.
 """
 
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from outrider.vocabulary import PieceMatcher, Vocabulary
 
 
 class Translation(Protocol):
-    """Between the ids of a target and those of a draft model."""
+    """Between the ids of a target and those of a draft model. Any thread may use it."""
 
     def rows(self, logits: Tensor) -> Tensor:
         """Logits [..., draft ids] as logits [..., target ids], -inf where the draft has no such
@@ -84,7 +83,6 @@ class TokenIntersection:
         self._draft_ids = torch.tensor([self._ids[key] for key in shared])
         self._matcher = PieceMatcher(own)
         self._spelled: dict[int, tuple[int, ...]] = {}
-        self._lock = threading.Lock()
 
     def rows(self, logits: Tensor) -> Tensor:
         """See Translation."""
@@ -147,9 +145,7 @@ class TokenIntersection:
             whole = text.decode()
         except UnicodeDecodeError:
             return self._matcher.ids(text)
-        with self._lock:
-            ids = self._draft.encode_within(whole)
-        return [token for token in ids if token < self._width]
+        return [token for token in self._draft.encode_within(whole) if token < self._width]
 
 
 def _refuse_permuted(target: Vocabulary, draft: Vocabulary) -> None:
