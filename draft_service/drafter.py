@@ -33,7 +33,9 @@ class Prepared:
 
 
 class Drafter:
-    """The draft model's owner. All but `prepare` runs in one thread, the caller's."""
+    """The draft model's owner. One thread, the caller's, does everything but `prepare`, which
+    touches neither the model nor a session and may run beside it.
+    """
 
     def __init__(self, model: CausalModel) -> None:
         self.model = model

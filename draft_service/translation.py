@@ -6,7 +6,6 @@ Which text they stand for is what two tokens have in common: the bytes of their 
 they are control tokens. Knows vocabularies and logits; knows no session and no model.
 """
 
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from outrider.vocabulary import PieceMatcher, Vocabulary
 
 
 class Translation(Protocol):
-    """Between the ids of a target and those of a draft model."""
+    """Between the ids of a target and those of a draft model. Any thread may use it."""
 
     def rows(self, logits: Tensor) -> Tensor:
         """Logits [..., draft ids] as logits [..., target ids], -inf where the draft has no such
@@ -55,7 +54,9 @@ class SameIds:
 class TokenIntersection:
     """Two tokenizers. `shared_tokens` is how many tokens both have: what the draft can propose.
 
-    Where ids stand for the same piece, the first one counts, on both sides.
+    Where several ids have the same piece, `Vocabulary.ids` says which one the model writes, on both
+    sides. The end of the text is proposed only where both have the same token for it: a target that
+    ends draws that in the pass that verifies the last token, drafted or not.
     """
 
     def __init__(self, target: Vocabulary, draft: Tokenizer, draft_width: int) -> None:
@@ -70,26 +71,18 @@ class TokenIntersection:
         self._target = target
         self._draft = draft
         self._width = draft_width
-        self._ids: dict[tuple[bytes, bool], int] = {}
-        for token, key in enumerate(_keys(own)):
-            if key[0]:
-                self._ids.setdefault(key, token)
-        keys = _keys(target)
-        first: dict[tuple[bytes, bool], int] = {}
-        for token, key in enumerate(keys):
-            if key in self._ids:
-                first.setdefault(key, token)
-        self.shared_tokens = len(first)
-        if all(is_control for _, is_control in first):
+        self._ids = own.ids()
+        shared = {key: token for key, token in target.ids().items() if key in self._ids}
+        self.shared_tokens = len(shared)
+        if all(is_control for _, is_control in shared):
             raise TokenizerMismatchError(
                 "the tokenizers of draft and target have no piece of text in common; use a draft "
                 "that writes the same script, or ngram:"
             )
-        self._target_ids = torch.tensor(list(first.values()))
-        self._draft_ids = torch.tensor([self._ids[key] for key in first])
+        self._target_ids = torch.tensor(list(shared.values()))
+        self._draft_ids = torch.tensor([self._ids[key] for key in shared])
         self._matcher = PieceMatcher(own)
         self._spelled: dict[int, tuple[int, ...]] = {}
-        self._lock = threading.Lock()
 
     def rows(self, logits: Tensor) -> Tensor:
         """See Translation."""
@@ -152,13 +145,7 @@ class TokenIntersection:
             whole = text.decode()
         except UnicodeDecodeError:
             return self._matcher.ids(text)
-        with self._lock:
-            ids = self._draft.encode_within(whole)
-        return [token for token in ids if token < self._width]
-
-
-def _keys(vocabulary: Vocabulary) -> list[tuple[bytes, bool]]:
-    return list(zip(vocabulary.pieces, vocabulary.control, strict=True))
+        return [token for token in self._draft.encode_within(whole) if token < self._width]
 
 
 def _refuse_permuted(target: Vocabulary, draft: Vocabulary) -> None:

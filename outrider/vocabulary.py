@@ -7,6 +7,8 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
+_BYTES = tuple(bytes([byte]) for byte in range(256))
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -31,6 +33,30 @@ class Vocabulary:
             digest.update(len(piece).to_bytes(4, "little") + bytes([is_control]) + piece)
         return digest.hexdigest()
 
+    def ids(self) -> dict[tuple[bytes, bool], int]:
+        """The id that stands for each (piece, control) that is not empty.
+
+        Several ids may have one piece; a model writes the one that its tokenizer makes of the text.
+        SentencePiece falls back to its 256 byte tokens for characters that have no token, so these
+        count only where nothing else has their byte. Among others the first one counts: ids are
+        given in the order of frequency.
+        """
+        fallback = self._byte_fallback()
+        found: dict[tuple[bytes, bool], int] = {}
+        last: dict[tuple[bytes, bool], int] = {}
+        for token, key in enumerate(zip(self.pieces, self.control, strict=True)):
+            if key[0]:
+                (last if token in fallback else found).setdefault(key, token)
+        return last | found
+
+    def _byte_fallback(self) -> set[int]:
+        """Runs of 256 ids for the bytes 0 to 255 in order. The bytes of byte-level BPE, which are
+        tokens like others, have another order, printable ones first, or no rivals.
+        """
+        starts = (token for token, piece in enumerate(self.pieces) if piece == _BYTES[0])
+        runs = (range(start, start + len(_BYTES)) for start in starts)
+        return {i for run in runs if self.pieces[run.start : run.stop] == _BYTES for i in run}
+
     def piece(self, token: int) -> bytes:
         """Bytes that `token` adds to the text; ids in the padding of the logits add none."""
         if token >= len(self.pieces) or self.control[token]:
@@ -39,8 +65,8 @@ class Vocabulary:
 
 
 class PieceMatcher:
-    """Any bytes as tokens of a vocabulary: the longest piece at each place, the first id of equal
-    ones. Control tokens stand for no bytes.
+    """Any bytes as tokens of a vocabulary: the longest piece at each place, of equal ones the id
+    that `Vocabulary.ids` names. Control tokens stand for no bytes.
 
     >>> PieceMatcher(Vocabulary((b"a", b"ab", b"c"), (False,) * 3)).ids(b"abca?")
     [1, 2, 0]
@@ -50,12 +76,11 @@ class PieceMatcher:
     """Longer pieces are runs of one character; without them the search is short."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._ids: dict[bytes, int] = {}
-        for token, (piece, is_control) in enumerate(
-            zip(vocabulary.pieces, vocabulary.control, strict=True)
-        ):
-            if not is_control and 0 < len(piece) <= self.LONGEST:
-                self._ids.setdefault(piece, token)
+        self._ids: dict[bytes, int] = {
+            piece: token
+            for (piece, is_control), token in vocabulary.ids().items()
+            if not is_control and len(piece) <= self.LONGEST
+        }
         self._longest = max(map(len, self._ids), default=0)
 
     def ids(self, text: bytes) -> list[int]:

@@ -16,11 +16,13 @@ _METASPACE = "\u2581"
 
 
 class HfTokenizer:
-    """Encodes as the checkpoint's own tokenizer does."""
+    """Encodes as the checkpoint's own tokenizer does. Any thread may use it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.vocabulary = read_vocabulary(tokenizer)
         self._tokenizer = tokenizer
+        # The first call drops the truncation and padding of the file. That must be over before
+        # threads encode: the library refuses a change of the tokenizer while another one uses it.
         around = tokenizer("")["input_ids"]
         starts = bool(around) and around[0] == tokenizer.bos_token_id
         self.bos_token_id: int | None = int(around[0]) if starts else None

@@ -97,22 +97,22 @@ class PhiloxNoise:
 def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
     """The `count` tokens with the smallest e(x)/w(x), e = -log(1 - number), in that order.
 
-    weights: [vocab], not negative, at least one positive; numbers: float64 [vocab] in [0, 1). As
-    e >= number, a token whose number/w is above the count-th best e/w cannot be among the best, so
-    the logarithm is taken for a handful only, and always on the CPU: devices may round it apart.
-    A weight so small that number/w overflows still comes before every weight of zero.
+    weights: [vocab], not negative, at least one positive; numbers: float64 [vocab] in [0, 1). Only
+    tokens with weight run. As e >= number, a token whose number/w is above the count-th best e/w
+    cannot be among the best, so the logarithm is taken for a handful only, and always on the CPU:
+    devices may round it apart.
     """
-    weights = weights.to(torch.float64)
-    numbers = numbers.clamp(min=2.0**-53).to(weights.device)
-    bounds = torch.where(weights > 0, numbers / weights, torch.inf)
-    count = min(count, int((weights > 0).sum()))
-    if count == 0:
+    tokens = (weights > 0).nonzero().flatten()
+    if len(tokens) == 0:
         raise ValueError("every weight is zero; nothing can be drawn")
-    best = bounds.topk(count, largest=False).indices
+    weights = weights[tokens].to(torch.float64)
+    numbers = numbers.to(weights.device)[tokens].clamp(min=2.0**-53)
+    bounds = numbers / weights
+    best = bounds.topk(min(count, len(tokens)), largest=False).indices
     limit = (-torch.log1p(-numbers[best].cpu()) / weights[best].cpu()).max()
     is_candidate = bounds <= limit.to(bounds.device)
     is_candidate[best] = True
-    candidates = (is_candidate & (weights > 0)).nonzero().flatten()
+    candidates = is_candidate.nonzero().flatten()
     times = -torch.log1p(-numbers[candidates].cpu()) / weights[candidates].cpu()
     order = times.argsort(stable=True)[:count]
-    return [int(token) for token in candidates.cpu()[order]]
+    return [int(token) for token in tokens[candidates].cpu()[order]]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from draft_service.translation import SameIds, TokenIntersection
@@ -14,6 +14,7 @@ from outrider.sampling.warping import warp
 from outrider.types import SamplingParams
 from outrider.vocabulary import PieceMatcher, Vocabulary
 
+BYTES = tuple(bytes([byte]) for byte in range(256))
 PIECES = [b"", b"a", b"b", b"ab", b"ba", b" a", b"\xc3", b"\xa9", b"\xc3\xa9", b"\xff", b"<s>"]
 
 
@@ -44,6 +45,9 @@ def vocabulary(*pieces: bytes, control: Sequence[int] = ()) -> Vocabulary:
 def vocabularies(draw: st.DrawFn) -> Vocabulary:
     pieces = draw(st.lists(st.sampled_from(PIECES), min_size=1, max_size=14))
     control = draw(st.lists(st.booleans(), min_size=len(pieces), max_size=len(pieces)))
+    for _ in range(draw(st.sampled_from((0, 0, 1, 2)))):
+        at = draw(st.integers(0, len(pieces)))
+        pieces[at:at], control[at:at] = BYTES, [False] * 256
     return Vocabulary(tuple(pieces), tuple(control))
 
 
@@ -62,7 +66,21 @@ def key(of: Vocabulary, token: int) -> tuple[bytes, bool]:
     return of.pieces[token], of.control[token]
 
 
+def is_fallback(of: Vocabulary, token: int) -> bool:
+    """Whether the 256 bytes stand around it, each at its place."""
+    start = token - of.pieces[token][0]
+    return start >= 0 and of.pieces[start : start + 256] == BYTES
+
+
+def written(of: Vocabulary) -> dict[tuple[bytes, bool], int]:
+    """The id that a model writes for each piece."""
+    tokens = [token for token in range(len(of)) if of.pieces[token]]
+    best_last = sorted(tokens, key=lambda token: (is_fallback(of, token), token), reverse=True)
+    return {key(of, token): token for token in best_last}
+
+
 @given(vocabularies(), vocabularies(), st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
 def test_trap_8_the_draft_says_only_what_both_have_renormalised(
     target: Vocabulary, draft: Vocabulary, padding: int
 ) -> None:
@@ -74,9 +92,9 @@ def test_trap_8_the_draft_says_only_what_both_have_renormalised(
     said = rows.isfinite().nonzero().flatten().tolist()
     keys = [key(target, token) for token in said]
     assert len(set(keys)) == len(keys) == translation.shared_tokens, "each piece once"
-    own = {key(draft, token): token for token in reversed(range(len(draft)))}
-    both = {k for k in own if k[0]} & {key(target, token) for token in range(len(target))}
-    assert set(keys) == both
+    own, its = written(draft), written(target)
+    assert set(keys) == own.keys() & its.keys()
+    assert said == sorted(its[k] for k in keys)
     own_ids = [own[k] for k in keys]
     assert rows[said].tolist() == logits[own_ids].tolist()
     assert [translation.token(token) for token in said] == [(i,) for i in own_ids]
@@ -86,6 +104,7 @@ def test_trap_8_the_draft_says_only_what_both_have_renormalised(
 
 
 @given(vocabularies(), vocabularies())
+@settings(deadline=None, max_examples=60)
 def test_every_target_id_can_be_read(target: Vocabulary, draft: Vocabulary) -> None:
     translation = translated(target, draft)
     own = {key(draft, token) for token in range(len(draft)) if draft.pieces[token]}
@@ -105,6 +124,7 @@ def test_every_target_id_can_be_read(target: Vocabulary, draft: Vocabulary) -> N
 
 
 @given(vocabularies(), vocabularies(), st.lists(st.integers(0, 15), min_size=1, max_size=8))
+@settings(deadline=None, max_examples=60)
 def test_a_prompt_is_read_with_the_drafts_own_start_once(
     target: Vocabulary, draft: Vocabulary, ids: list[int]
 ) -> None:
@@ -113,6 +133,52 @@ def test_a_prompt_is_read_with_the_drafts_own_start_once(
     assert all(0 <= i < len(draft) for i in got)
     if bos is not None:
         assert got[0] == bos
+
+
+SIDES = {
+    "none": vocabulary(b"5", b"5", b"a"),
+    "in front": vocabulary(*BYTES, b"5", b"5", b"a"),
+    "behind": vocabulary(b"5", b"5", b"a", *BYTES),
+    "on both ends": vocabulary(*BYTES, b"5", b"5", b"a", *BYTES),
+    "after control": vocabulary(b"<s>", *BYTES, b"5", b"5", b"a", control=[0]),
+}
+FIRST_FIVE = {"none": 0, "in front": 256, "behind": 0, "on both ends": 256, "after control": 257}
+
+
+@pytest.mark.parametrize("target", SIDES)
+@pytest.mark.parametrize("draft", SIDES)
+def test_byte_fallback_gives_way_to_a_token_of_the_same_byte(target: str, draft: str) -> None:
+    own = Vocabulary((*SIDES[draft].pieces, b"more"), (*SIDES[draft].control, False))
+    translation = translated(SIDES[target], own)
+    rows = translation.rows(torch.arange(len(own), dtype=torch.float64))
+    assert rows[FIRST_FIVE[target]] == FIRST_FIVE[draft]
+    fives = [i for i, piece in enumerate(SIDES[target].pieces) if piece == b"5"]
+    assert [translation.token(i) for i in fives] == [(FIRST_FIVE[draft],)] * len(fives)
+    assert rows[fives].isfinite().sum() == 1
+    if "none" not in (target, draft):
+        assert translation.shared_tokens >= 256, "bytes that no token has stay what they are"
+        its_ff = SIDES[target].pieces.index(b"\xff")
+        assert translation.token(its_ff) == (own.pieces.index(b"\xff"),)
+        assert rows[its_ff].isfinite()
+
+
+@pytest.mark.parametrize(
+    "single",
+    [
+        (*BYTES[33:127], *BYTES[161:173], *BYTES[174:], *BYTES[:33], *BYTES[127:161], b"\xad"),
+        BYTES[:255],
+        BYTES[1:],
+        (*BYTES[:100], b"", *BYTES[100:]),
+    ],
+    ids=["GPT-2's order", "without the last", "without the first", "interrupted"],
+)
+def test_single_bytes_that_are_no_fallback_are_tokens_like_others(
+    single: tuple[bytes, ...],
+) -> None:
+    both = vocabulary(*single, b"5", b"a")
+    five, a = single.index(b"5"), single.index(b"a")
+    assert (both.ids()[(b"5", False)], both.ids()[(b"a", False)]) == (five, a)
+    assert PieceMatcher(both).ids(b"5a") == [five, a]
 
 
 LETTERS = vocabulary(b"<bos>", b"h", b"i", b"hi", b" ", b"<turn>", b"\xc3", b"\xa9", control=[0, 5])

@@ -1,5 +1,6 @@
 """Tokens to bytes and back, for both families of tokenizers."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_special_tokens_are_control_and_added_words_are_text() -> None:
     assert vocabulary.control[start]
     assert vocabulary.piece(start) == b""
     assert vocabulary.piece(plain) == b"<plain>"
+
+
+def test_a_tokenizer_is_not_changed_while_threads_use_it(library: PreTrainedTokenizerFast) -> None:
+    """The library refuses a change while another thread encodes: `Already borrowed`."""
+    library.backend_tokenizer.enable_truncation(max_length=4)
+    library.backend_tokenizer.enable_padding(length=16)
+    tokenizer = HfTokenizer(library)
+    backend = library.backend_tokenizer
+    assert (backend.truncation, backend.padding) == (None, None), "before any thread encodes"
+    text = "the cat sat on the mat " * 20
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [threads.submit(tokenizer.encode_within, text) for _ in range(64)]
+        jobs += [threads.submit(tokenizer.encode, text) for _ in range(64)]
+    assert len({tuple(job.result()) for job in jobs}) == 1
 
 
 @pytest.fixture

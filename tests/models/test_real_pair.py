@@ -8,11 +8,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from draft_service.drafter import Drafter
+from draft_service.translation import TokenIntersection
 from outrider.models.hf_model import HfModel
 from outrider.models.options import ModelOptions
 from outrider.models.packaged import fetch
 from outrider.models.registry import load_model
 from outrider.types import DraftPlan, SamplingParams
+from outrider.vocabulary import PieceMatcher
 
 from .pairs import answer, tell
 from .test_hf import greedy
@@ -53,6 +55,25 @@ def test_gemma_answers_exactly(models: dict[str, HfModel]) -> None:
             torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=None
         )[0, len(ids) :]
         assert greedy(gemma, ids, TOKENS, random.Random(seed)) == expected.tolist()
+
+
+@pytest.mark.parametrize(("draft", "target"), [("smollm2", "gemma3"), ("gemma3", "smollm2")])
+def test_single_characters_are_the_tokens_that_both_models_write(
+    models: dict[str, HfModel], draft: str, target: str
+) -> None:
+    own, its = models[draft].tokenizer, models[target].tokenizer
+    assert own is not None
+    assert its is not None
+    width = models[draft].info.vocab_size
+    translation = TokenIntersection(its.vocabulary, own, width)
+    logits = torch.arange(width, dtype=torch.float64)
+    rows = translation.rows(logits)
+    for character in [chr(code) for code in range(33, 127)] + ["\n", " "]:
+        [one], [other] = own.encode_within(character), its.encode_within(character)
+        assert rows[other] == one, character
+        assert translation.token(other) == (one,)
+        for tokenizer, token in ((own, one), (its, other)):
+            assert PieceMatcher(tokenizer.vocabulary).ids(character.encode()) == [token]
 
 
 @pytest.mark.parametrize(("draft", "target"), [("smollm2", "gemma3"), ("gemma3", "smollm2")])

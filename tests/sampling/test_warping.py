@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from outrider.errors import InternalError
 from outrider.sampling.warping import warp
@@ -55,6 +56,58 @@ def test_warping_equals_the_slow_reference(
     sampling = SamplingParams(temperature, top_k, top_p, min_p)
     warped = warp(torch.tensor(logits, dtype=torch.float64), sampling).tolist()
     assert warped == pytest.approx(reference(logits, sampling), abs=1e-12)
+
+
+def sorted_nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Top-p by sorting everything: by falling probability, equal ones by rising id."""
+    ordered, ids = probs.sort(descending=True, stable=True)
+    kept = ordered.masked_fill(ordered.cumsum(0) - ordered >= top_p, 0.0)
+    nucleus = torch.zeros_like(probs).scatter_(0, ids, kept)
+    return nucleus / nucleus.sum()
+
+
+def edges(probs: Tensor) -> list[float]:
+    """Masses at which the nucleus gets one token more, to the last bit."""
+    ordered = probs.sort(descending=True, stable=True).values
+    masses = (ordered.cumsum(0) - ordered).unique()
+    picked = masses[:: max(1, len(masses) // 7)].tolist()
+    both_sides = [*picked, *(math.nextafter(mass, 2.0) for mass in picked)]
+    return [mass for mass in both_sides if 0 < mass < 1]
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from((1, 2, 3, 17, 300, 5000)),
+    st.sampled_from((0.0, 0.1, 1.0, 3.0, 8.0, 60.0, 700.0)),
+    st.sampled_from((1, 2, 7, 2**40)),
+    st.floats(1e-9, 1, exclude_max=True),
+)
+@examples(150)
+def test_top_p_equals_the_sort_of_the_whole_vocabulary_to_the_bit(
+    seed: int, vocab: int, spread: float, steps: int, top_p: float
+) -> None:
+    """Few `steps` give many ties, a large `spread` probabilities that underflow."""
+    noise = torch.randn(vocab, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    logits = (noise * steps).round() / steps * spread
+    logits[torch.arange(vocab) % 5 == 4] = -torch.inf
+    probs = warp(logits, SamplingParams())
+    for threshold in (top_p, 1 - 1e-15, *edges(probs)):
+        warped = warp(logits, SamplingParams(top_p=threshold))
+        assert torch.equal(warped, sorted_nucleus(probs, threshold))
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.5])
+@pytest.mark.parametrize("top_k", [0, 1000])
+def test_top_p_over_a_large_vocabulary_equals_the_sort_of_it_to_the_bit(
+    spread: float, top_k: int
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = (torch.randn(2, 262_144, generator=generator) * spread).to(torch.bfloat16)
+    probs = warp(logits, SamplingParams(top_k=top_k))
+    for top_p in (0.5, 0.95, 0.999):
+        warped = warp(logits, SamplingParams(top_k=top_k, top_p=top_p))
+        rows = [sorted_nucleus(row, top_p) for row in probs]
+        assert torch.equal(warped, torch.stack(rows))
 
 
 @given(st.lists(LOGITS.filter(lambda row: len(row) > 2), min_size=2, max_size=4))
