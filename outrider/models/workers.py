@@ -15,6 +15,10 @@ T = TypeVar("T")
 
 THREADS = 2
 
+STACK_BYTES = 128 * 2**20
+"""Address space, of which only what is needed becomes memory. A schema of 64 KiB whose parts refer
+to one another takes the grammar library through 8 MiB, and then ends the process."""
+
 
 class Job(Generic[T]):
     """A call that a worker makes. Once begun it cannot be stopped, whoever gives up waiting."""
@@ -62,8 +66,10 @@ class Workers:
     def __init__(self, name: str) -> None:
         self._waiting: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._jobs: set[Job[Any]] = set()
+        before = threading.stack_size(STACK_BYTES)
         for number in range(THREADS):
             threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True).start()
+        threading.stack_size(before)
 
     def start(self, call: Callable[[], T]) -> Job[T]:
         """Queues `call`; whoever asks for it limits how many are queued."""

@@ -75,7 +75,8 @@ class GrammarCompiler:
         )
 
     def compile(self, grammar: Grammar) -> "GrammarState":
-        """The state before the first token. May take a second: not for an event loop.
+        """The state before the first token. Takes seconds at worst, and for a deep schema of the
+        largest size some tens of megabytes of stack: for a worker, not for an event loop.
 
         JSON may have one space or line break between its parts (`WHITESPACE`). Raises
         InvalidArgumentError, with the reason, for a grammar that is none, one that is too big, and

@@ -26,9 +26,11 @@ of ours, and at most some seconds of the library's."""
 MAX_MEETING = 256
 """Most subschemas at one place: the library follows references by recursion."""
 
-MAX_MULTIPLE = 100_000
-"""Largest `multipleOf`, in units of its last decimal place: the library's automaton has as many
-states."""
+MAX_MULTIPLE = 50_000
+"""Largest `multipleOf`, in units of its last decimal place, and largest sum of several: the
+library's automata have as many states."""
+
+MULTIPLE_STEPS = MAX_STEPS // MAX_MULTIPLE
 
 PATTERN_KEYS_STEPS = 20
 """Steps for each pair of `patternProperties` at one place: the library intersects their regexes."""
@@ -165,7 +167,7 @@ class _Places:
                 f"a number has to be a multiple of {multiple} units of its last decimal place; "
                 f"give at most {MAX_MULTIPLE}"
             )
-        self._spend(multiple)
+        self._spend(MULTIPLE_STEPS * multiple)
         for name in (*sorted(names), None):
             self._spend(len(met) + len(patterned))
             yield patterned + [_property(schema, name) for schema in met]

@@ -1,12 +1,16 @@
 """Workers: what has begun runs to its end, what has not can be taken back, and nothing waits."""
 
 import asyncio
+import json
 import threading
 
 import pytest
 from support.waiting import until
 
 from outrider.models.workers import THREADS, Job, Workers
+from outrider.sampling.grammar import MAX_GRAMMAR_BYTES, GrammarCompiler
+from outrider.types import Grammar
+from outrider.vocabulary import Vocabulary
 
 
 class Gate:
@@ -69,6 +73,25 @@ async def test_a_call_that_has_not_begun_is_taken_back() -> None:
     assert [await job.result() for job in busy] == [7] * THREADS
     assert await workers.start(lambda: 1).result() == 1
     assert gate.begun == THREADS
+    workers.stop()
+
+
+@pytest.mark.parametrize("keyword", ["properties", "items", "additionalProperties"])
+async def test_the_deepest_schema_that_can_be_sent_does_not_overrun_the_stack(keyword: str) -> None:
+    def schema(depth: int) -> str:
+        parts: dict[str, object] = {str(depth): {}}
+        for i in range(depth):
+            below = {"$ref": f"#/$defs/{i + 1}"}
+            parts[str(i)] = {keyword: {"a": below} if keyword == "properties" else below}
+        whole = {"$ref": "#/$defs/0", "$defs": parts}
+        return json.dumps(whole, separators=(",", ":"))
+
+    depth = max(d for d in range(1000, 1700, 10) if len(schema(d)) < MAX_GRAMMAR_BYTES)
+    compiler = GrammarCompiler(Vocabulary((b"{", b"[", b"1"), (False,) * 3), ())
+    workers = Workers("test")
+    grammar = Grammar(json_schema=schema(depth))
+    state = await workers.start(lambda: compiler.compile(grammar)).result()
+    assert bool(state.text_mask().all())
     workers.stop()
 
 
