@@ -106,8 +106,8 @@ def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
     has_weight = weights > 0
     if not bool(has_weight.all()):
         tokens = has_weight.nonzero().flatten()
-        order = exponential_race(weights[tokens], numbers[tokens], count)
-        return [int(token) for token in tokens.cpu()[order]]
+        ranks = exponential_race(weights[tokens], numbers[tokens], count)
+        return [int(tokens[i]) for i in ranks]
     if len(weights) == 0:
         raise ValueError("every weight is zero; nothing can be drawn")
     weights = weights.to(torch.float64)
