@@ -102,17 +102,22 @@ def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
     cannot be among the best, so the logarithm is taken for a handful only, and always on the CPU:
     devices may round it apart.
     """
-    tokens = (weights > 0).nonzero().flatten()
-    if len(tokens) == 0:
+    numbers = numbers.to(weights.device)
+    has_weight = weights > 0
+    if not bool(has_weight.all()):
+        tokens = has_weight.nonzero().flatten()
+        ranks = exponential_race(weights[tokens], numbers[tokens], count)
+        return [int(tokens[i]) for i in ranks]
+    if len(weights) == 0:
         raise ValueError("every weight is zero; nothing can be drawn")
-    weights = weights[tokens].to(torch.float64)
-    numbers = numbers.to(weights.device)[tokens].clamp(min=2.0**-53)
+    weights = weights.to(torch.float64)
+    numbers = numbers.clamp(min=2.0**-53)
     bounds = numbers / weights
-    best = bounds.topk(min(count, len(tokens)), largest=False).indices
+    best = bounds.topk(min(count, len(weights)), largest=False).indices
     limit = (-torch.log1p(-numbers[best].cpu()) / weights[best].cpu()).max()
     is_candidate = bounds <= limit.to(bounds.device)
     is_candidate[best] = True
     candidates = is_candidate.nonzero().flatten()
     times = -torch.log1p(-numbers[candidates].cpu()) / weights[candidates].cpu()
     order = times.argsort(stable=True)[:count]
-    return [int(token) for token in tokens[candidates].cpu()[order]]
+    return [int(token) for token in candidates.cpu()[order]]
