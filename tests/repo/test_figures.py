@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks import acceptance, protocol
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,8 +23,9 @@ def test_the_readme_shows_the_protocol_figures_that_were_measured() -> None:
     assert result["machine"]["commit"].partition("+")[0] in README
 
 
-def test_the_readme_shows_the_acceptance_figures_that_were_measured() -> None:
-    result = measured("acceptance")
+@pytest.mark.parametrize("name", ["acceptance", "vocabularies"])
+def test_the_readme_shows_the_acceptance_figures_that_were_measured(name: str) -> None:
+    result = measured(name)
     table = acceptance.table([acceptance.Figure(**figure) for figure in result["figures"]])
     assert table in README, "paste the table that `python -m benchmarks.acceptance` prints"
     assert result["machine"]["commit"].partition("+")[0] in README
