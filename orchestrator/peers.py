@@ -244,7 +244,7 @@ def tokenizer_misfit(draft: ModelInfo, target: ModelInfo | None) -> str:
     if wants_vocabulary(draft, target):
         return (
             f"{draft.model_name} has another tokenizer than the target {target.model_name} and is "
-            "being told its vocabulary"
+            "being told its vocabulary; from then on it is used"
         )
     return (
         f"{draft.model_name} has another tokenizer than the target {target.model_name}. "

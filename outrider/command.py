@@ -10,6 +10,9 @@ def main() -> int:
     """Runs the command line and returns its exit status."""
     try:
         status: int = importlib.import_module("orchestrator.cli.app").main()
+    except KeyboardInterrupt:  # while it was still being loaded
+        sys.stderr.write("outrider: stopped\n")
+        return 130
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or package in _OURS or package in sys.stdlib_module_names:

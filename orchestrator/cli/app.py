@@ -86,6 +86,8 @@ def _generate(
         fail("--logprobs are shown with --json only; add it", MISUSED)
     if answers > 1 and choice_index:
         fail("--choice-index is for one answer; leave it or -n out", MISUSED)
+    if choice_index and options.get("seed") is None:
+        fail("--choice-index repeats one of several answers to a seed; give --seed, too", MISUSED)
     options["logprobs"] = logprobs
     if choice_index:
         options["choice_index"] = choice_index

@@ -86,4 +86,5 @@ def _tell_interrupted(generation: Generation, show_json: bool) -> None:
     if show_json:
         partial = partial_as_json(generation.started, generation.text, generation.tokens)
         write(json.dumps(partial, ensure_ascii=False) + "\n")
-    say(f"stopped after {counted(count, 'token')}")
+    seed = f", seed {generation.started.seed}" if generation.started else ""
+    say(f"stopped after {counted(count, 'token')}{seed}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from outrider.client import DraftStats, Result, Started, Stats, Token
+from outrider.types import FinishReason
 
 SAME_SPEED = 0.1
 """A difference of up to this share is called none: it is within what repeated runs vary."""
@@ -16,6 +17,7 @@ def answer_line(result: Result) -> str:
     return (
         f"{counted(stats.emitted_tokens, 'token')} in {passes(stats)}, {drafting(stats)}, "
         f"{stats.total_us / 1e6:.1f} s ({stats.tokens_per_s:.0f} tokens/s), seed {result.seed}"
+        f"{', cut off at its length limit' if result.finish_reason is FinishReason.LENGTH else ''}"
     )
 
 

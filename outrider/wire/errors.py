@@ -121,6 +121,11 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -
     await context.abort(status.code, status.details, status.trailing_metadata)
 
 
+_BROKEN_WRITE = "Internal error from Core"
+"""What `grpc.aio` puts over the status of a stream that ends while something is written to it. The
+status is lost; whoever asks again learns it."""
+
+
 def from_rpc_error(
     rpc_error: grpc.RpcError,
     *,
@@ -138,6 +143,8 @@ def from_rpc_error(
     code = rpc_error.code()
     kind = _BY_CODE.get(code, InternalError)
     details = _details(rpc_error)
+    if details is None and rpc_error.details() == _BROKEN_WRITE:
+        return UnavailableError(f"the connection to {address or 'the peer'} broke")
     if details is None:
         return kind(_plain(code, rpc_error.details() or "", address, timeout_s, has_answered))
     if details.info.domain == DOMAIN:

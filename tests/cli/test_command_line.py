@@ -107,7 +107,8 @@ def test_version_is_that_of_the_package(capsys):
         (("generate", "hi", "-n", "0"), "'-n'"),
         (("generate", "hi", "-n", "2", "--top-p", "0"), "--top-p is 0.0"),
         (("generate", "hi", "-n", "2", "--choice-index", "1"), "--choice-index is for one answer"),
-        (("generate", "hi", "--choice-index", "1024"), "--choice-index is 1024"),
+        (("generate", "hi", "--choice-index", "1024", "--seed", "1"), "--choice-index is 1024"),
+        (("generate", "hi", "--choice-index", "3"), "give --seed, too"),
         (("chat", "--stop", ""), "stop string 0 has 0 characters"),
         (("serve", "orchestrator", "--mode", "fast"), "--mode"),
         (

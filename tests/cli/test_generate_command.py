@@ -26,7 +26,7 @@ def test_the_text_alone_is_on_standard_output_and_the_summary_on_standard_error(
         expected = client.generate(messages, max_tokens=40, seed=5).result()
     assert (answer.status, answer.stdout) == (0, expected.text + "\n")
     assert answer.stderr.startswith("outrider: 40 tokens in ")
-    assert answer.stderr.rstrip().endswith("seed 5")
+    assert answer.stderr.rstrip().endswith("seed 5, cut off at its length limit")
     assert answer.stderr.count("\n") == 1
 
 
@@ -115,7 +115,7 @@ def test_every_flag_reaches_the_orchestrator(tmp_path):
                 *("--allowed-token", "8", "--allowed-token", "9"),
                 *("--stop-token", "2", "--stop-token", "1", "--ignore-eos", "--include-stop"),
                 *("--json-schema", str(schema), "--stop", "END", "--stop", "é"),
-                *("--logprobs", "2", "--mode", "block", "--choice-index", "3"),
+                *("--logprobs", "2", "--mode", "block", "--choice-index", "3", "--seed", "6"),
             ),
             ("--regex", "a+"),
             ("--choice", "yes", "--choice", "no"),
@@ -154,7 +154,10 @@ def test_ctrl_c_keeps_what_came_and_ends_the_answer_on_the_server():
         finished = answer.finished()
         assert stub.was_cancelled.wait(TIMEOUT_S)
     assert (finished.status, finished.stdout) == (130, "ab\n")
-    assert finished.stderr == "outrider: mind the gap\noutrider: stopped after 2 tokens\n"
+    assert (
+        finished.stderr
+        == f"outrider: mind the gap\noutrider: stopped after 2 tokens, seed {SEED}\n"
+    )
 
 
 def test_ctrl_c_leaves_whole_json():

@@ -36,7 +36,7 @@ ALONE = result(passes=60, seconds=6)
 def test_the_line_about_an_answer_has_counts_time_and_seed():
     assert answer_line(result(passes=20, verified=50, seconds=2)) == (
         "60 tokens in 20 target passes, 40 of 50 verified draft tokens accepted (80%), "
-        "2.0 s (30 tokens/s), seed 7"
+        "2.0 s (30 tokens/s), seed 7, cut off at its length limit"
     )
 
 
