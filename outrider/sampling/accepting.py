@@ -4,14 +4,12 @@ import torch
 from torch import Tensor
 
 from outrider.errors import InternalError
-from outrider.sampling.history import History
+from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import Noise, Stream
-from outrider.sampling.processing import allowed_logits, distribution, process
+from outrider.sampling.processing import allowed_logits, changes_rows, distribution
 from outrider.sampling.rules import Acceptance, block, follow, reject
 from outrider.tree import Subtree
 from outrider.types import AcceptanceMode, SamplingParams
-
-NO_HISTORY = History()
 
 
 def accept(
@@ -29,12 +27,12 @@ def accept(
     one at the tip; every row is conditioned on the drafted tokens down to it, too (exactness, trap
     5). What follows a token that ends the text means nothing.
 
-    Raises InvalidArgumentError where the request leaves no token to emit after the accepted ones,
-    and InternalError for NaN logits.
+    Raises InvalidArgumentError where the request leaves no token to emit at the tip, and
+    InternalError for NaN logits.
     """
     rows = _Rows(subtree, logits, sampling, history)
     if sampling.is_greedy:
-        best = _most_likely(logits) if rows.are_as_they_come else None
+        best = None if changes_rows(sampling, history) else _most_likely(logits)
         return follow(subtree, lambda row, _: best[row] if best else rows.most_likely(row))
     if sampling.mode is AcceptanceMode.REJECTION:
         return reject(subtree, rows.distribution, noise, position)
@@ -59,13 +57,6 @@ class _Rows:
         self._sampling = sampling
         self._histories = {0: history}
         self._ends: dict[int, int | None] = {0: None}
-
-    @property
-    def are_as_they_come(self) -> bool:
-        """Whether the request changes no row: what it asks of the tip, it asks of all rows, except
-        for a shortest length, of which rows further down are freer."""
-        tip = self._logits[0]
-        return process(tip, self._sampling, self._histories[0]) is tip
 
     def distribution(self, row: int) -> Tensor:
         """p at a row, float64 [vocab]."""

@@ -69,3 +69,7 @@ class History:
             counts.update(tokens)
         grammar = None if self.grammar is None else self.grammar.after_all(tokens)
         return replace(self, counts=counts, length=self.length + len(tokens), grammar=grammar)
+
+
+NO_HISTORY = History()
+"""Of a request that asks for nothing of it."""

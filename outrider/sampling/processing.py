@@ -54,10 +54,12 @@ def is_empty(logits: Tensor) -> bool:
 def process(logits: Tensor, sampling: SamplingParams, history: History) -> Tensor:
     """Logits [vocab] with penalties and bias added and forbidden tokens at -inf.
 
-    Returns `logits` itself where the request asks for nothing, else a new row: float64 where a
+    Returns `logits` itself unless the request `changes_rows`; else a new row: float64 where a
     penalty asks, of their own type otherwise. Ids beyond the row are passed over: a draft may know
     fewer than the target. A row after a grammar's `problem` is -inf everywhere.
     """
+    if not changes_rows(sampling, history):
+        return logits
     row = _penalised(logits, sampling, history)
     width = row.shape[-1]
     if sampling.logit_bias:
@@ -74,6 +76,19 @@ def process(logits: Tensor, sampling: SamplingParams, history: History) -> Tenso
         # A grammar may be complete before: then the text ends.
         row = row if history.grammar is not None and is_empty(longer) else longer
     return row
+
+
+def changes_rows(sampling: SamplingParams, history: History) -> bool:
+    """Whether the request asks anything of the row after `history`, and so perhaps of those after
+    longer ones; what it does not ask of a row, it asks of none further down."""
+    return bool(
+        history.has_penalties
+        or sampling.logit_bias
+        or sampling.allowed_token_ids is not None
+        or sampling.banned_token_ids
+        or history.grammar is not None
+        or (history.length < history.min_tokens and history.ends)
+    )
 
 
 def _penalised(logits: Tensor, sampling: SamplingParams, history: History) -> Tensor:

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.sampling.history import History
+from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Stream
 from outrider.sampling.processing import process
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
-
-NO_HISTORY = History()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outrider.sampling.accepting import accept
-from outrider.sampling.history import History
+from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Noise, PhiloxNoise, Stream
 from outrider.sampling.processing import distribution
 from outrider.sampling.proposing import Candidate, Proposal, propose
@@ -53,7 +53,6 @@ Rows = Callable[[Prefix], Tensor]
 
 REJECTION = SamplingParams(mode=AcceptanceMode.REJECTION)
 BLOCK = SamplingParams(mode=AcceptanceMode.BLOCK)
-NO_HISTORY = History()
 
 IDS_PER_ACTION = 256
 
