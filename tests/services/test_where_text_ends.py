@@ -1,4 +1,5 @@
-"""Stop strings, half characters and end tokens inside accepted runs, over rounds and chunks.
+"""Stop strings, half characters and end tokens inside accepted runs, over rounds and chunks
+(exactness, trap 9).
 
 An agreeing draft makes every round an accepted run of eight tokens, so that a stop at the third of
 them has five accepted tokens behind it that must not show anywhere.
