@@ -138,12 +138,9 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Generation has ended. `text` is what follows the text of the last token: nothing, as that has
-    what was held back; `stop_string` ended the text, if any did.
-    """
+    """Generation has ended; `stop_string` ended the text, if any did."""
 
     finish_reason: FinishReason
-    text: str
     stats: Stats
     notices: tuple[str, ...]
     stop_string: str = ""

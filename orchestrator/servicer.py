@@ -145,7 +145,6 @@ def event_to(event: Event) -> orchestrator_pb2.GenerateResponse:
     return orchestrator_pb2.GenerateResponse(
         finished=orchestrator_pb2.GenerateFinished(
             finish_reason=finish_to(event.finish_reason),
-            text=event.text,
             stats=_stats_to(event.stats),
             notices=event.notices,
             stop_string=event.stop_string,

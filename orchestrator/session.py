@@ -206,13 +206,7 @@ class Session:
         self.stats.messages, self.stats.wire_bytes = self._wire
         self.stats.total_us = self._elapsed_us()
         new_notices = tuple(self.notices[self._notices_given :])
-        return Finished(
-            self.finish_reason,
-            "",
-            self.stats,
-            new_notices,
-            self._answer.stop_string,
-        )
+        return Finished(self.finish_reason, self.stats, new_notices, self._answer.stop_string)
 
     def close(self) -> None:
         """Ends every link; the services free what they held."""

@@ -80,7 +80,7 @@ def _stream(demo: Demo, client: Client) -> Result:
         for token in generation:
             write(token.text, colours.get(token.draft))
         result = generation.result()
-    write(result.text[sum(len(token.text) for token in result.tokens) :] + "\n")
+    write("\n")
     if is_colourful() and colours:
         write("\n")
         for name, colour in colours.items():

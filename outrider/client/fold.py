@@ -39,8 +39,6 @@ class Fold:
     @property
     def text(self) -> str:
         """Text of the tokens taken; once all are, the whole text."""
-        if self.result is not None and not self._waiting:
-            return self.result.text
         return "".join(token.text for token in self._taken)
 
     @property
@@ -126,7 +124,7 @@ class Fold:
             return
         tokens = (*self._taken, *self._waiting)
         self.result = Result(
-            text="".join(token.text for token in tokens) + message.text,
+            text="".join(token.text for token in tokens),
             tokens=tokens,
             finish_reason=reason,
             stats=stats_from_proto(message.stats),

@@ -423,14 +423,11 @@ class GenerateFinished(message.Message):
     DESCRIPTOR: descriptor.Descriptor
 
     FINISH_REASON_FIELD_NUMBER: builtins.int
-    TEXT_FIELD_NUMBER: builtins.int
     STATS_FIELD_NUMBER: builtins.int
     NOTICES_FIELD_NUMBER: builtins.int
     STOP_STRING_FIELD_NUMBER: builtins.int
     finish_reason: common_pb2.FinishReason.ValueType
     """Why."""
-    text: builtins.str
-    """Text behind that of the last token. Empty: what is held back to the end comes with the last token."""
     stop_string: builtins.str
     """The stop string that ended the text, if one did."""
     @builtins.property
@@ -445,14 +442,13 @@ class GenerateFinished(message.Message):
         self,
         *,
         finish_reason: common_pb2.FinishReason.ValueType = ...,
-        text: builtins.str = ...,
         stats: GenerateStats | None = ...,
         notices: abc.Iterable[builtins.str] | None = ...,
         stop_string: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["finish_reason", b"finish_reason", "notices", b"notices", "stats", b"stats", "stop_string", b"stop_string", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["finish_reason", b"finish_reason", "notices", b"notices", "stats", b"stats", "stop_string", b"stop_string"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -146,8 +146,8 @@ async def test_wrong_arguments_are_refused_before_any_call(is_async, n, options,
 async def test_the_stop_string_and_what_was_held_back_are_part_of_the_result(orchestrator):
     orchestrator.servicer.script = (
         started(),
-        tokens((1, "a", ""), (2, "", "")),
-        finished(text="b", stop_string="END"),
+        tokens((1, "a", ""), (2, "b", "")),
+        finished(stop_string="END"),
     )
     async with AsyncClient(orchestrator.address) as client:
         result = await client.generate("hi").result()

@@ -98,10 +98,10 @@ async def test_result_after_some_tokens_has_all_of_them(orchestrator):
 
 
 async def test_a_character_left_incomplete_ends_the_text(orchestrator):
-    orchestrator.servicer.script = (started(), tokens((1, "a", "")), finished(text="\ufffd"))
+    orchestrator.servicer.script = (started(), tokens((1, "a\ufffd", "")), finished())
     async with AsyncClient(orchestrator.address) as client:
         generation = client.generate("hi")
-        assert [token.text async for token in generation] == ["a"]
+        assert [token.text async for token in generation] == ["a\ufffd"]
         assert generation.text == (await generation.result()).text == "a\ufffd"
 
 

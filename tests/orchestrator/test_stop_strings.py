@@ -14,9 +14,8 @@ RUN = (0, 1, 0, 1, 0, 1, 0, 0)
 
 
 def ended(s: Any) -> tuple[str, FinishReason]:
-    """The stop string and the reason; nothing is left to say."""
+    """The stop string and the reason."""
     finished = s.finished()
-    assert finished.text == ""
     return finished.stop_string, finished.finish_reason
 
 

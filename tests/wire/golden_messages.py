@@ -192,7 +192,6 @@ MESSAGES: dict[str, Message] = {
     "generate_finished": orchestrator.GenerateResponse(
         finished=orchestrator.GenerateFinished(
             finish_reason="FINISH_REASON_LENGTH",
-            text="\ufffd",
             stats=STATS,
             notices=["n"],
             stop_string="END",
