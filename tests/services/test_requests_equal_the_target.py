@@ -257,7 +257,8 @@ async def test_field_bug_19_a_draft_that_proposes_illegal_tokens_everywhere_chan
 async def test_drafts_stay_useful_inside_a_structure(local: Local) -> None:
     """A draft that knows the grammar is accepted as without one: always, if it is the target."""
     verify, draft = await asyncio.gather(local.verify(MODEL), local.draft(MODEL))
-    client = await local.orchestrator(verify, {"a": draft}, **{**WAITING, "wait_nodes": 7})
+    waiting = {**WAITING, "wait_nodes": 7, "max_wait_ms": 5000}
+    client = await local.orchestrator(verify, {"a": draft}, **waiting)
     result = await client.generate(
         [9], max_tokens=64, seed=1, regex="([a-f]{2}[A-D])+", num_speculative_tokens=7
     ).result()

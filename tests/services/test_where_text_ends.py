@@ -27,12 +27,12 @@ WAITING: dict[str, Any] = {
 GREEDY: dict[str, Any] = {"max_tokens": 64, "temperature": 0, "logprobs": 2}
 
 
-async def saying(local: Local, pieces: list[bytes]) -> AsyncClient:
+async def saying(local: Local, pieces: list[bytes], **settings: Any) -> AsyncClient:
     """A target that says the pieces, and a draft that knows them."""
     verify, draft = await asyncio.gather(
         local.verify(SayingModel(pieces)), local.draft(SayingModel(pieces))
     )
-    return await local.orchestrator(verify, {"a": draft}, **WAITING)
+    return await local.orchestrator(verify, {"a": draft}, **{**WAITING, **settings})
 
 
 async def streamed(client: AsyncClient, **options: Any) -> tuple[list[str], Result]:
@@ -59,7 +59,7 @@ async def test_field_bug_1_a_stop_string_completed_inside_an_accepted_run_ends_e
     """Eight tokens accepted, the stop is complete with the third."""
     text = "abEND and more that nobody sees"
     pieces = [b"ab", b"E", b"ND", *as_bytes(" and more that nobody sees")]
-    client = await saying(local, pieces)
+    client = await saying(local, pieces, max_wait_ms=5000)
     texts, result = await streamed(client, stop="END", max_drafts=drafts)
     check_agreement(texts, result, SayingModel(pieces).script[:3])
     assert result.text == "ab" == text[:2]
