@@ -56,7 +56,8 @@ def _top_p(probs: Tensor, top_p: float) -> Tensor:
         ordered, ranks = row[ids].sort(descending=True, stable=True)
         mass_before = ordered.cumsum(dim=-1) - ordered
         kept[ids[ranks]] = ordered.masked_fill(mass_before >= top_p, 0.0)
-    return _renormalised(nucleus)
+        kept /= kept.sum()  # here: a sum over all rows at once may round by how many there are
+    return nucleus
 
 
 def _most_likely(probs: Tensor, top_p: float) -> Tensor:
