@@ -6,6 +6,7 @@ messages, and otherwise lost.
 
 import contextlib
 import ctypes
+import os
 import threading
 import weakref
 from collections import deque
@@ -32,9 +33,6 @@ _WARN, _ERROR, _CONTINUED = 3, 4, 5
 
 BF16 = 30
 """ggml's number of the type, which the Python package does not name."""
-
-UNQUANTISED_FILE_TYPES = ("", "0", "1", "32")
-"""F32, F16 and BF16 as a file's metadata tells it; where it does not, it may be one of them."""
 
 KV_TYPES = {"f32": api.GGML_TYPE_F32, "f16": api.GGML_TYPE_F16, "q8_0": api.GGML_TYPE_Q8_0}
 
@@ -66,6 +64,9 @@ class _Log:
         return f": {'; '.join(lines)}" if lines else ""
 
 
+# One more way to multiply, taken from some number of rows on; it rounds differently.
+os.environ.setdefault("GGML_CPU_TILED_MM", "0")
+
 _log = _Log()
 _begun = threading.Lock()
 _has_begun = False
@@ -95,7 +96,10 @@ def has_gpu() -> bool:
 
 
 class LoadedModel:
-    """Weights and vocabulary of a GGUF file, and of the other parts that belong to it."""
+    """Weights and vocabulary of a GGUF file, and of the other parts that belong to it.
+
+    With `pairs_rows`, contexts made from then on run no token alone and compute no row alone.
+    """
 
     def __init__(self, path: Path, options: ModelOptions) -> None:
         self.on_cpu = options.n_gpu_layers == 0 or not has_gpu()
@@ -113,21 +117,13 @@ class LoadedModel:
         self.handle = handle
         self.vocabulary = api.llama_model_get_vocab(handle)
         self.vocab_size = int(api.llama_vocab_n_tokens(self.vocabulary))
+        self.pairs_rows = False
         weakref.finalize(self, api.llama_model_free, handle)
 
     @property
     def context_tokens(self) -> int:
         """The context that it was trained for."""
         return int(api.llama_model_n_ctx_train(self.handle))
-
-    @property
-    def rounds_by_rows(self) -> bool:
-        """Whether the bits of a row depend on its being the only one of its pass.
-
-        On the CPU llama.cpp multiplies unquantised weights with one row by another kernel than with
-        several.
-        """
-        return self.on_cpu and self.text("general.file_type") in UNQUANTISED_FILE_TYPES
 
     def text(self, key: str) -> str:
         """A value of the file's metadata as text; empty where there is none."""
@@ -160,7 +156,7 @@ class Context:
 
     def __init__(self, model: LoadedModel, cells: int, threads: int, kv_dtype: str) -> None:
         self.model = model
-        self._pairs_rows = model.rounds_by_rows
+        self._pairs_rows = model.pairs_rows
         parameters = api.llama_context_default_params()
         parameters.n_ctx = cells + (1 if self._pairs_rows else 0)
         parameters.n_batch = parameters.n_ubatch = PASS_TOKENS
