@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,18 @@ def describe() -> dict[str, object]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("grpcio", "protobuf", "torch", "ray")},
     }
+
+
+def provenance(machine: Mapping[str, object]) -> str:
+    """Where figures come from, in one sentence for people."""
+    versions = ", ".join(
+        f"{name} {machine[name]}" for name in ("python", "grpcio", "torch") if name in machine
+    )
+    return (
+        f"Measured at commit {machine['commit']} ({str(machine['measured_at'])[:10]}) on "
+        f"{machine['cores']} cores ({machine['cpu']}, {machine['system']}), with {versions}; the "
+        f"machine's load before was {machine['load_before']}."
+    )
 
 
 def _commit() -> str:

@@ -170,7 +170,7 @@ def _bench(
         Path | None, typer.Option(metavar="FILE", help="A plot: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
-    """Measure a running deployment with drafts and without, and say what they bring."""
+    """Measure a running deployment, with drafts and without."""
     from orchestrator.cli.bench import bench
 
     bench(

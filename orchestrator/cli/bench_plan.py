@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 from outrider.errors import InvalidArgumentError
+
+T = TypeVar("T")
 
 MOST_CLIENTS = 1024
 MOST_DRAFTS = 127
@@ -59,15 +62,12 @@ class Sweep:
         return tuple(dict.fromkeys(found))
 
 
-def rounds(
-    configurations: Sequence[Configuration], repetitions: int
-) -> Iterator[tuple[int, Configuration]]:
+def rounds(configurations: Sequence[T], repetitions: int) -> Iterator[tuple[int, T]]:
     """(repetition, configuration): all configurations once, then all again, each time beginning
     with another one, so that a machine that slows down or warms up favours none.
 
-    >>> a, b = Configuration(1, None, 0, None), Configuration(1, None, None, None)
-    >>> [(r, c is a) for r, c in rounds([a, b], 2)]
-    [(0, True), (0, False), (1, False), (1, True)]
+    >>> list(rounds("ab", 2))
+    [(0, 'a'), (0, 'b'), (1, 'b'), (1, 'a')]
     """
     for repetition in range(repetitions):
         first = repetition % len(configurations)

@@ -35,6 +35,13 @@ def stats(tokens: int, passes: int, seconds: float) -> Stats:
         wire_bytes=100 * passes,
         resumes=0,
         wait_us=(),
+        pass_rows=(),
+        forward_us=(),
+        drafted_passes=passes,
+        accepted_per_position=(),
+        queue_us=0,
+        accept_us=0,
+        reconcile_us=0,
     )
 
 
