@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.protocol_ideal import Costs, ideal
+from benchmarks.protocol_ideal import Costs, ideal, run_ahead_ideal
 from orchestrator.cli.bench_rows import mean, percentile, spread
 from outrider.client import Stats
 
@@ -56,12 +56,13 @@ class Sample:
 class Figure:
     """One configuration over its repetitions.
 
-    `overhead` is the time from a verdict to the start of the session's next pass: what a round
-    costs besides the target's forward pass, waiting for drafts and for the pass of others included.
-    `queue_ms` is the mean part of it in which the session was ready and the model busy,
-    `accept_ms` and `reconcile_ms` are the verifier's and the orchestrator's own work a round.
-    `cpu_cores` says how many cores each kind of process kept busy. `memory_bytes_per_session` adds
-    up the services that take part.
+    The bounds are those of `protocol_ideal`: drafts that are never late, and drafts that begin
+    again after a miss. `overhead` is the time from a verdict to the start of the session's next
+    pass: what a round costs besides the target's forward pass, waiting for drafts and for the pass
+    of others included. `queue_ms` is the mean part of it in which the session was ready and the
+    model busy; `accept_ms` and `reconcile_ms` are the verifier's and the orchestrator's own work a
+    round. `cpu_cores` says how many cores each kind of process kept busy.
+    `memory_bytes_per_session` adds up the services that take part.
     """
 
     mode: str
@@ -76,6 +77,8 @@ class Figure:
     ratio_to_target_alone: float
     bound_tokens_per_s: float
     ratio_to_bound: float
+    run_ahead_bound_tokens_per_s: float
+    ratio_to_run_ahead_bound: float
     acceptance_length: float
     overhead_p50_ms: float
     overhead_p95_ms: float
@@ -146,7 +149,8 @@ def figure(
     passes = sum(one.target_passes for one in stats)
     waits = [us / 1000 for one in stats for us in one.wait_us[SKIPPED_ROUNDS:]]
     forwards = [us / 1000 for one in stats for us in one.forward_us[SKIPPED_ROUNDS:]]
-    bound = ideal(costs, load.acceptance, load.clients, load.drafts, most_nodes).tokens_per_s
+    point = (costs, load.acceptance, load.clients, load.drafts, most_nodes)
+    bound, run_ahead_bound = ideal(*point).tokens_per_s, run_ahead_ideal(*point)
     names = sorted({name for sample in own for name in sample.cpu_cores})
     return Figure(
         mode=load.mode,
@@ -163,6 +167,8 @@ def figure(
         ),
         bound_tokens_per_s=round(bound, 1),
         ratio_to_bound=round(mean(speeds) / bound, 3),
+        run_ahead_bound_tokens_per_s=round(run_ahead_bound, 1),
+        ratio_to_run_ahead_bound=round(mean(speeds) / run_ahead_bound, 3),
         acceptance_length=round(sum(one.emitted_tokens for one in stats) / passes, 3),
         overhead_p50_ms=round(percentile(waits, 50), 2),
         overhead_p95_ms=round(percentile(waits, 95), 2),

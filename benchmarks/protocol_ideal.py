@@ -50,7 +50,12 @@ def expected_tokens(acceptance: float, nodes: int, drafts: int = 1) -> float:
     >>> expected_tokens(0.5, 2), expected_tokens(0.5, 1, drafts=2), expected_tokens(0.9, 0)
     (1.75, 1.75, 1.0)
     """
-    return 1.0 + sum(1 - (1 - acceptance**depth) ** drafts for depth in range(1, nodes + 1))
+    return 1.0 + sum(standing(acceptance, depth, drafts) for depth in range(1, nodes + 1))
+
+
+def standing(acceptance: float, depth: int, drafts: int = 1) -> float:
+    """Probability that the path of one of `drafts` independent drafts stands to `depth`."""
+    return 1 - (1 - acceptance**depth) ** drafts
 
 
 def ideal(costs: Costs, acceptance: float, clients: int, drafts: int, most_nodes: int) -> Ideal:
@@ -74,6 +79,42 @@ def ideal(costs: Costs, acceptance: float, clients: int, drafts: int, most_nodes
         if tokens_per_s > best.tokens_per_s:
             best = Ideal(tokens_per_s, nodes)
     return best
+
+
+def run_ahead_ideal(
+    costs: Costs, acceptance: float, clients: int, drafts: int, most_nodes: int
+) -> float:
+    """Tokens a second that drafts of this speed could bring if communication cost nothing.
+
+    As `ideal`, but a draft has one path, and where that does not stand it begins again: after a
+    miss the pass waits while m nodes are made, after a hit (path and the target's own token stand)
+    n nodes are there already, as far as one pass was long enough to make them. Hits follow one
+    another as a Markov chain:
+
+        hits h = s(m + 1) / (1 - s(n + 1) + s(m + 1)), s = `standing`
+        tokens = h E(n) + (1 - h) E(m)
+        time = h (pass(1 + n) + max(0, n x draft - pass(1 + n))) + (1 - h) (m x draft + pass(1 + m))
+
+    with the best n and m. A session shares its passes with others at no cost, so `clients` sessions
+    get as many times that, or what `ideal` says, whichever is less. A draft that also proposes
+    alternatives can do better.
+    """
+    everywhere = ideal(costs, acceptance, clients, drafts, most_nodes).tokens_per_s
+    if not drafts:
+        return everywhere
+
+    def speed(after_hit: int, after_miss: int) -> float:
+        hits_stay = standing(acceptance, after_hit + 1, drafts)
+        misses_end = standing(acceptance, after_miss + 1, drafts)
+        hit = misses_end / (1 - hits_stay + misses_end)
+        tokens = hit * expected_tokens(acceptance, after_hit, drafts)
+        tokens += (1 - hit) * expected_tokens(acceptance, after_miss, drafts)
+        hit_ms = max(costs.pass_ms(1 + after_hit), after_hit * costs.draft_step_ms)
+        miss_ms = after_miss * costs.draft_step_ms + costs.pass_ms(1 + after_miss)
+        return 1000 * tokens / (hit * hit_ms + (1 - hit) * miss_ms)
+
+    lengths = range(most_nodes + 1)
+    return min(everywhere, clients * max(speed(n, m) for n in lengths for m in lengths))
 
 
 def synchronous_nodes(

@@ -66,7 +66,7 @@ class Settings:
 
 
 QUICK = Settings(
-    clients=(1, 8, 32),
+    clients=(1, 16),
     drafts=(1, 4),
     rtt_ms=(0.0, 20.0),
     acceptance=(0.8,),

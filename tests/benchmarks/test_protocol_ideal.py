@@ -13,6 +13,7 @@ from benchmarks.protocol_ideal import (
     expected_tokens,
     ideal,
     random_contexts,
+    run_ahead_ideal,
     synchronous_nodes,
 )
 from outrider.errors import InvalidArgumentError
@@ -51,6 +52,30 @@ def test_more_drafts_raise_the_bound_and_never_above_certainty() -> None:
     bounds = [ideal(COSTS, 0.6, 4, drafts, 7).tokens_per_s for drafts in (0, 1, 2, 8, 1000)]
     assert bounds == sorted(bounds)
     assert bounds[-1] <= ideal(COSTS, 1.0, 4, 1, 7).tokens_per_s + 1e-9
+
+
+def test_drafts_that_begin_again_bring_less_than_drafts_that_are_never_late() -> None:
+    for clients in (1, 8, 64):
+        for acceptance in (0.3, 0.8, 0.95):
+            free = ideal(COSTS, acceptance, clients, 1, 7).tokens_per_s
+            alone = ideal(COSTS, acceptance, clients, 0, 7).tokens_per_s
+            bound = run_ahead_ideal(COSTS, acceptance, clients, 1, 7)
+            assert alone <= bound <= free
+    assert run_ahead_ideal(COSTS, 0.8, 8, 0, 7) == ideal(COSTS, 0.8, 8, 0, 7).tokens_per_s
+    # Nothing is lost where drafts take no time, or never miss.
+    instant = Costs(40.0, 0.2, 0.0)
+    for costs, acceptance in ((instant, 0.8), (COSTS, 1.0)):
+        free = ideal(costs, acceptance, 1, 1, 7).tokens_per_s
+        assert run_ahead_ideal(costs, acceptance, 1, 1, 7) == pytest.approx(free)
+
+
+def test_the_run_ahead_bound_is_what_a_draft_without_a_network_gets() -> None:
+    generator = np.random.default_rng(2)
+    for after_hit, after_miss in ((7, 3), (7, 0), (4, 7)):
+        speed = _simulated(generator, 0.8, after_hit, after_miss)
+        assert speed < 1.04 * run_ahead_ideal(COSTS, 0.8, 1, 1, 7)
+    best = max(_simulated(generator, 0.8, 7, m) for m in range(8))
+    assert best == pytest.approx(run_ahead_ideal(COSTS, 0.8, 1, 1, 7), rel=0.04)
 
 
 def test_expected_tokens_are_those_of_a_walk_that_ends_at_the_first_miss() -> None:
@@ -101,6 +126,20 @@ def test_the_drift_found_has_the_acceptance_that_was_wanted(wanted: float) -> No
 def test_an_acceptance_that_no_drift_has_is_refused(wanted: float) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be had"):
         drift_for(wanted, LAW)
+
+
+def _simulated(
+    generator: np.random.Generator, acceptance: float, after_hit: int, after_miss: int
+) -> float:
+    """Tokens a second of 10,000 rounds, one after the other."""
+    tokens, time_ms, is_hit = 0, 0.0, True
+    for _ in range(10_000):
+        nodes = after_hit if is_hit else after_miss
+        time_ms += COSTS.pass_ms(1 + nodes) + (0 if is_hit else nodes * COSTS.draft_step_ms)
+        stood = int(np.cumprod(generator.random(nodes + 1) < acceptance).sum())
+        tokens += 1 + min(stood, nodes)
+        is_hit = stood > nodes  # The draft's next token is the target's own, too.
+    return 1000 * tokens / time_ms
 
 
 def _same_winner(p: torch.Tensor, q: torch.Tensor, seed: int) -> bool:
