@@ -14,6 +14,7 @@ is real, and `cpu_cores` shows it.
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -34,6 +35,8 @@ from outrider.errors import InvalidArgumentError, OutriderError
 
 def main(arguments: Sequence[str]) -> int:
     """Measures, prints the tables, writes the JSON and draws what is shown of it."""
+    # gRPC's own lines about connections that end; what they mean is told as an error.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         settings, path = read(arguments)
         result = run(settings)

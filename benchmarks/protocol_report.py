@@ -51,7 +51,7 @@ def throughput_table(figures: Sequence[Figure]) -> str:
                 f"{f.drafts}",
                 "" if f.mode == ALONE else f"{f.rtt_ms:g}",
                 "" if f.mode == ALONE else f"{f.acceptance:g}",
-                f"{f.tokens_per_s:.0f} ± {f.tokens_per_s_spread:.0f}",
+                speed(f),
                 f"{f.ratio_to_target_alone:.2f}",
                 f"{f.ratio_to_bound:.0%}",
                 f"{f.ratio_to_run_ahead_bound:.0%}",
@@ -60,6 +60,12 @@ def throughput_table(figures: Sequence[Figure]) -> str:
             for f in figures
         ],
     )
+
+
+def speed(figure: Figure) -> str:
+    """Tokens a second, with the spread where there is one."""
+    told = f"{figure.tokens_per_s:.0f}"
+    return told if figure.repetitions < 2 else f"{told} ± {figure.tokens_per_s_spread:.0f}"
 
 
 def round_table(figures: Sequence[Figure]) -> str:
@@ -197,8 +203,9 @@ undecided, so with several drafts the bound is loose.
 *Overhead* is the time from a verdict to the start of the session's next pass: everything but the
 target's pass, waiting for drafted tokens and for the pass of other sessions included. *Queue* is
 the part in which the session was ready and the model busy with others (mean). *Accept* and
-*reconcile* are the verifier's and the orchestrator's own work (mean). *Cores* are processor
-seconds a second of all processes of a kind, over the whole measurement.
+*reconcile* are the verifier's and the orchestrator's own work for one session (mean); the verifier
+accepts the sessions of a pass one after the other, so with n of them a pass is followed by n times
+that. *Cores* are processor seconds a second of all processes of a kind, over the whole measurement.
 
 {round_table(found)}
 What it does not show: which part of the overhead is the network's, the draft's or Python's; under
@@ -252,7 +259,7 @@ def panels(result: Result) -> tuple[Panel, ...]:
             "run-ahead bound", _points(bounded, lambda f: f.run_ahead_bound_tokens_per_s), True, 6
         ),
     ]
-    return (
+    shown = [
         Panel("throughput", "concurrent clients", "tokens/s", tuple(speed), True, ticks=clients),
         Panel(
             "against the target alone",
@@ -263,7 +270,31 @@ def panels(result: Result) -> tuple[Panel, ...]:
             level=1.0,
             ticks=clients,
         ),
-    )
+    ]
+    if (by_drafts := _by_drafts(result, found)) is not None:
+        shown.append(by_drafts)
+    return tuple(shown)
+
+
+def _by_drafts(result: Result, figures: Sequence[Figure]) -> Panel | None:
+    """Gain over the number of drafts at the base point; None where only one number was measured."""
+    settings = result["settings"]
+    counts = tuple(float(count) for count in sorted(settings["drafts"]))
+    if len(counts) < 2:
+        return None
+    rtt_ms, acceptance = settings["rtt_ms"][0], settings["acceptance"][0]
+    base = [
+        f
+        for f in figures
+        if (f.mode, f.rtt_ms, f.acceptance) == (OUTRIDER, rtt_ms, acceptance) and f.drafts in counts
+    ]
+    lines = []
+    for clients in _spread_out(sorted({f.clients for f in base}), SHOWN_CLIENTS):
+        own = sorted((f for f in base if f.clients == clients), key=lambda f: f.drafts)
+        points = tuple(Point(f.drafts, f.ratio_to_target_alone) for f in own)
+        lines.append(Line("1 client" if clients == 1 else f"{clients} clients", points))
+    title = f"several drafts, {rtt_ms:g} ms"
+    return Panel(title, "drafts", "times the target alone", tuple(lines), True, 1.0, counts)
 
 
 def caption(result: Result) -> str:
@@ -272,8 +303,8 @@ def caption(result: Result) -> str:
     costs = settings["costs"]
     return (
         f"scripted models: target {costs['target_step_ms']:g} ms + {costs['target_row_ms']:g} ms a "
-        f"row, draft {costs['draft_step_ms']:g} ms, acceptance {settings['acceptance'][0]:g}, one "
-        f"draft; {result['machine']['cores']} cores for all processes; commit "
+        f"row, draft {costs['draft_step_ms']:g} ms, acceptance {settings['acceptance'][0]:g}; "
+        f"{result['machine']['cores']} cores for all processes; commit "
         f"{result['machine']['commit']}; no real models, no real network"
     )
 

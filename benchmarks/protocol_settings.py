@@ -79,7 +79,7 @@ FULL = Settings(
     drafts=(1, 2, 4, 8),
     rtt_ms=(0.0, 20.0, 100.0),
     acceptance=(0.8, 0.6, 0.9),
-    tokens=192,
+    tokens=128,
     repetitions=3,
     rounds=400,
 )
