@@ -4,10 +4,15 @@ import os
 import platform
 import subprocess
 from datetime import datetime, timezone
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    *("grpcio", "protobuf", "torch", "ray"),
+    *("llama-cpp-python", "transformers", "xllamacpp"),
+)
+"""What runs in a benchmark: the project's own libraries, and peers."""
 
 
 def describe() -> dict[str, object]:
@@ -20,8 +25,15 @@ def describe() -> dict[str, object]:
         "load_before": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        **{name: version(name) for name in ("grpcio", "protobuf", "torch", "ray")},
+        **{name: _version(name) for name in PACKAGES},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _commit() -> str:
