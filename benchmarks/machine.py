@@ -5,10 +5,15 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    *("grpcio", "protobuf", "torch", "ray"),
+    *("llama-cpp-python", "transformers", "xllamacpp"),
+)
+"""What runs in a benchmark: the project's own libraries, and peers."""
 
 
 def describe() -> dict[str, object]:
@@ -21,7 +26,7 @@ def describe() -> dict[str, object]:
         "load_before": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        **{name: version(name) for name in ("grpcio", "protobuf", "torch", "ray")},
+        **{name: _version(name) for name in PACKAGES},
     }
 
 
@@ -35,6 +40,13 @@ def provenance(machine: Mapping[str, object]) -> str:
         f"{machine['cores']} cores ({machine['cpu']}, {machine['system']}), with {versions}; the "
         f"machine's load before was {machine['load_before']}."
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _commit() -> str:

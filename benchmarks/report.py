@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import acceptance_report, protocol_report
-from benchmarks.machine import ROOT
+from benchmarks import acceptance_report, homelab_report, protocol_report
+from benchmarks.machine import ROOT, provenance
 from orchestrator.cli.bench_plot import draw
 from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError
 
@@ -39,9 +39,26 @@ def _plot_protocol(result: Result, path: Path) -> None:
     draw(protocol_report.panels(result), path, protocol_report.caption(result))
 
 
+def _plot_homelab(result: Result, path: Path) -> None:
+    homelab_report.plot(homelab_report.figures_of(result), path)
+
+
+def _homelab_in_readme(result: Result) -> str:
+    table = homelab_report.table(homelab_report.figures_of(result))
+    return f"""{provenance(result["machine"])} `python -m benchmarks.homelab`:
+
+{table}
+![speed-up over the target alone by round-trip time](docs/benchmarks/homelab.png)
+
+[docs/benchmarks/homelab.md](docs/benchmarks/homelab.md) says how each figure is measured and what it
+does not show, and has acceptance by position and where the time of a round goes.
+"""
+
+
 RIGS: dict[str, Rig] = {
     "acceptance": Rig(acceptance_report.page, acceptance_report.table_of),
     "vocabularies": Rig(acceptance_report.page, acceptance_report.table_of),
+    "homelab": Rig(homelab_report.page, _homelab_in_readme, _plot_homelab),
     "protocol": Rig(protocol_report.page, protocol_report.readme, _plot_protocol),
 }
 

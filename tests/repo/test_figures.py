@@ -11,6 +11,7 @@ from benchmarks import report
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "docs/benchmarks"
+MEASURED = sorted(path.stem for path in FOLDER.glob("*.json"))
 DO = "run `python -m benchmarks.report`"
 
 
@@ -19,17 +20,17 @@ def measured(name: str) -> Any:
 
 
 def test_every_json_has_a_rig_that_shows_it() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == set(report.RIGS)
+    assert set(MEASURED) <= set(report.RIGS)
 
 
-@pytest.mark.parametrize("name", report.RIGS)
+@pytest.mark.parametrize("name", MEASURED)
 def test_the_readme_shows_the_figures_that_were_measured(name: str) -> None:
     result = measured(name)
     assert report.filled(README, name, report.RIGS[name].readme(result)) == README, DO
     assert result["machine"]["commit"].partition("+")[0] in README
 
 
-@pytest.mark.parametrize("name", report.RIGS)
+@pytest.mark.parametrize("name", MEASURED)
 def test_each_page_shows_the_figures_and_says_what_they_do_not_show(name: str) -> None:
     page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
     assert page == report.RIGS[name].page(measured(name)), DO
@@ -37,7 +38,7 @@ def test_each_page_shows_the_figures_and_says_what_they_do_not_show(name: str) -
     assert measured(name)["machine"]["commit"] in page
 
 
-@pytest.mark.parametrize("name", [name for name, rig in report.RIGS.items() if rig.plot])
+@pytest.mark.parametrize("name", [n for n in MEASURED if report.RIGS[n].plot])
 def test_each_plot_is_there_and_shown(name: str) -> None:
     assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG"), DO
     assert f"](docs/benchmarks/{name}.png)" in README
