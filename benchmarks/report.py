@@ -50,8 +50,8 @@ def _homelab_in_readme(result: Result) -> str:
 {table}
 ![speed-up over the target alone by round-trip time](docs/benchmarks/homelab.png)
 
-[docs/benchmarks/homelab.md](docs/benchmarks/homelab.md) says how each figure is measured and what it
-does not show, and has acceptance by position and where the time of a round goes.
+[docs/benchmarks/homelab.md](docs/benchmarks/homelab.md) says how each figure is measured and what
+it does not show, and has acceptance by position and where the time of a round goes.
 """
 
 
