@@ -109,6 +109,8 @@ def main(arguments: Sequence[str]) -> int:
             "num_speculative_tokens": NUM_SPECULATIVE_TOKENS,
             "tokens": options.tokens,
             "max_prompt_tokens": options.max_prompt_tokens,
+            "per_category": options.per_category,
+            "limit": options.limit,
             "prompts": len(prompts),
             **settings,
         },

@@ -6,8 +6,6 @@ from typing import Any
 
 from benchmarks.machine import provenance
 
-COMMAND = "python -m benchmarks.acceptance --prompts question.jsonl"
-
 
 @dataclass(frozen=True)
 class Figure:
@@ -45,15 +43,18 @@ def table_of(result: Mapping[str, Any]) -> str:
     return table([Figure(**figure) for figure in result["figures"]])
 
 
+def readme(result: Mapping[str, Any]) -> str:
+    """What the README shows: where the figures come from, and the table."""
+    return f"{provenance(result['machine'], command(result))}\n\n{table_of(result)}"
+
+
 def page(result: Mapping[str, Any]) -> str:
     """One page about acceptance, with one tokenizer or with two."""
-    has_two = "deepened" not in result["settings"]
-    title = "Acceptance with two tokenizers" if has_two else "Acceptance by rule"
-    flag = " --vocabularies" if has_two else ""
+    title = "Acceptance with two tokenizers" if has_two(result) else "Acceptance by rule"
     settings = result["settings"]
     return f"""# {title}
 
-{provenance(result["machine"])} `{COMMAND}{flag}`.
+{provenance(result["machine"], command(result))}
 
 {settings["prompts"]} prompts, answers of {settings["tokens"]} tokens, chains of
 {settings["num_speculative_tokens"]} drafted tokens, in lock step: every pass verifies a whole
@@ -65,3 +66,20 @@ What it does not show: speed (nothing is timed), services (all runs in one proce
 answers, other pairs of models. `±` is the standard deviation between prompts, not the error of
 the mean.
 """
+
+
+def has_two(result: Mapping[str, Any]) -> bool:
+    """Whether draft and target have two tokenizers."""
+    return "deepened" not in result["settings"]
+
+
+def command(result: Mapping[str, Any]) -> str:
+    """What measured it, with the flags that matter."""
+    settings = result["settings"]
+    parts = ["python -m benchmarks.acceptance --prompts question.jsonl"]
+    if has_two(result):
+        parts.append("--vocabularies")
+    parts.append(f"--per-category {settings['per_category']}")
+    if settings["limit"] is not None:
+        parts.append(f"--limit {settings['limit']}")
+    return " ".join([*parts, f"--tokens {settings['tokens']}"])

@@ -140,7 +140,7 @@ def readme(result: Result) -> str:
     shown = [
         f for f in found if f.clients in clients and f.drafts <= 1 and f.acceptance in (0.0, base)
     ]
-    return f"""{provenance(result["machine"])} `{COMMAND}`:
+    return f"""{provenance(result["machine"], COMMAND)}
 
 {throughput_table(shown)}
 ![throughput over concurrent clients](docs/benchmarks/protocol.png)
@@ -170,8 +170,9 @@ def page(result: Result) -> str:
     found = figures_of(result)
     return f"""# The scale rig
 
-{provenance(result["machine"])} `{COMMAND}`. Verifier, drafts, orchestrators, delay proxies and
-clients are processes of this one machine, with gRPC between them; the clients are one process.
+{provenance(result["machine"], COMMAND)}
+Verifier, drafts, orchestrators, delay proxies and clients are processes of this one machine, with
+gRPC between them; the clients are one process.
 
 {models(result)}
 

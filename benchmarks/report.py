@@ -45,7 +45,7 @@ def _plot_homelab(result: Result, path: Path) -> None:
 
 def _homelab_in_readme(result: Result) -> str:
     table = homelab_report.table(homelab_report.figures_of(result))
-    return f"""{provenance(result["machine"])} `python -m benchmarks.homelab`:
+    return f"""{provenance(result["machine"], "python -m benchmarks.homelab")}
 
 {table}
 ![speed-up over the target alone by round-trip time](docs/benchmarks/homelab.png)
@@ -56,8 +56,8 @@ it does not show, and has acceptance by position and where the time of a round g
 
 
 RIGS: dict[str, Rig] = {
-    "acceptance": Rig(acceptance_report.page, acceptance_report.table_of),
-    "vocabularies": Rig(acceptance_report.page, acceptance_report.table_of),
+    "acceptance": Rig(acceptance_report.page, acceptance_report.readme),
+    "vocabularies": Rig(acceptance_report.page, acceptance_report.readme),
     "homelab": Rig(homelab_report.page, _homelab_in_readme, _plot_homelab),
     "protocol": Rig(protocol_report.page, protocol_report.readme, _plot_protocol),
 }
