@@ -120,26 +120,29 @@ def panels_of(rows: Sequence[Row]) -> tuple[Panel, ...]:
     measured = [row for row in rows if row.tokens]
     clients = sorted({row.concurrency for row in measured})
     lengths = sorted({r.num_speculative_tokens for r in measured if r.num_speculative_tokens})
+    is_warm = len({row.temperature for row in measured}) > 1
     is_by_length = len(clients) == 1 and len(lengths) > 1
     if is_by_length:
         x_label, ticks = "speculative tokens", tuple(map(float, lengths))
-        lines = _lines(measured, _length, lambda row: _named(row, lengths=()), lengths)
+        lines = _lines(measured, _length, lambda row: _named(row, False, is_warm), lengths)
     else:
         x_label, ticks = "concurrent clients", tuple(map(float, clients))
-        lines = _lines(measured, _clients, lambda row: _named(row, lengths=lengths), ())
-    ratios = tuple(
-        Line(label, tuple(Point(x, r.ratio_to_target_alone or 0.0, r.ratio_spread) for x, r in own))
-        for label, own in lines.items()
-        if all(not r.is_alone and r.ratio_to_target_alone is not None for _, r in own)
-    )
-    speeds = tuple(
-        Line(label, tuple(Point(x, r.tokens_per_s, r.tokens_per_s_spread) for x, r in own))
-        for label, own in lines.items()
-    )
-    panels = [Panel("speed", x_label, "tokens/s", speeds, not is_by_length, ticks=ticks)]
+        has_lengths = len(lengths) > 1
+        lines = _lines(measured, _clients, lambda row: _named(row, has_lengths, is_warm), ())
+    speeds, ratios = [], []
+    for colour, (label, own) in enumerate(lines.items()):  # A label has one colour in both.
+        points = tuple(Point(x, row.tokens_per_s, row.tokens_per_s_spread) for x, row in own)
+        speeds.append(Line(label, points, colour=colour))
+        if all(not row.is_alone and row.ratio_to_target_alone is not None for _, row in own):
+            points = tuple(
+                Point(x, row.ratio_to_target_alone or 0.0, row.ratio_spread) for x, row in own
+            )
+            ratios.append(Line(label, points, colour=colour))
+    is_log = not is_by_length
+    panels = [Panel("speed", x_label, "tokens/s", tuple(speeds), is_log, ticks=ticks)]
     if ratios:
         title = "against the target alone"
-        panels.append(Panel(title, x_label, "times", ratios, not is_by_length, 1.0, ticks))
+        panels.append(Panel(title, x_label, "times", tuple(ratios), is_log, 1.0, ticks))
     return tuple(panels)
 
 
@@ -165,11 +168,11 @@ def _length(row: Row) -> float:
     return float(row.num_speculative_tokens or 0)
 
 
-def _named(row: Row, lengths: Sequence[int]) -> str:
+def _named(row: Row, has_lengths: bool, has_temperatures: bool) -> str:
     parts = ["target alone" if row.is_alone else _drafts(row.max_drafts)]
-    if len(lengths) > 1 and not row.is_alone:
+    if has_lengths and not row.is_alone:
         parts.append(f"{row.num_speculative_tokens} speculative tokens")
-    if row.temperature is not None:
+    if has_temperatures and row.temperature is not None:
         parts.append(f"temperature {row.temperature:g}")
     return ", ".join(parts)
 

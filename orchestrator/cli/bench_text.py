@@ -14,7 +14,8 @@ Format = Literal["md", "csv", "json"]
 
 ABOUT = (
     "ratio: against the target alone in the same repetition. ITL: between arrivals; one may bring "
-    "several tokens. ±: standard deviation over repetitions, 0 with one."
+    "several tokens. TTFT: of prompts that the target has read before. ±: standard deviation over "
+    "repetitions, 0 with one."
 )
 """What the table does not say by itself."""
 
@@ -58,13 +59,10 @@ def sentence(rows: Sequence[Row]) -> str:
         outcome = f"drafts do not pay: {ratio:.2f}x the speed of the target alone"
     else:
         outcome = f"drafts neither help nor hurt ({ratio:.2f}x)"
-    tuned = ""
-    if len({row.num_speculative_tokens for row in compared}) > 1:
-        tuned = f"; best: {_speculative(best)}"
     return (
         f"At {counted(best.concurrency, 'client')} {outcome} ({_speed(best)} tokens/s against "
         f"{_speed(alone)}), accepting {best.acceptance_length - 1:.1f} drafted tokens a pass"
-        f"{tuned}."
+        f"{_choices(best, compared)}{_crowded(best, compared)}."
     )
 
 
@@ -145,6 +143,28 @@ def _cells(row: Row) -> tuple[str, ...]:
         "" if row.is_alone else f"{row.acceptance_rate:.0%}",
         f"{row.bytes_per_round:.0f}",
     )
+
+
+def _choices(best: Row, compared: Sequence[Row]) -> str:
+    """What was best of what was tried more than one of."""
+    told = []
+    if len({row.num_speculative_tokens for row in compared}) > 1:
+        told.append(_speculative(best))
+    if len({row.max_drafts for row in compared}) > 1:
+        count = best.max_drafts
+        told.append("all drafts" if count is None else counted(count, "draft"))
+    if len({row.temperature for row in compared}) > 1 and best.temperature is not None:
+        told.append(f"temperature {best.temperature:g}")
+    return f"; best: {', '.join(told)}" if told else ""
+
+
+def _crowded(best: Row, compared: Sequence[Row]) -> str:
+    """What drafts bring where most clients ask at once, if that is not where they bring most."""
+    most = max(row.concurrency for row in compared)
+    if most == best.concurrency:
+        return ""
+    ratio = max(r.ratio_to_target_alone or 0.0 for r in compared if r.concurrency == most)
+    return f"; at {counted(most, 'client')} {ratio:.1f}x"
 
 
 def _speed(row: Row) -> str:

@@ -141,6 +141,20 @@ def test_the_sentence_names_clients_gain_spread_and_the_best_length():
     )
 
 
+def test_the_sentence_says_what_most_clients_get_and_what_else_was_best():
+    crowd = Configuration(16, 0.0, None, 6)
+    hot = Configuration(4, 1.0, None, 6)
+    more = [
+        measured(crowd, 0, 4.0, 10),
+        measured(crowd.alone, 0, 2.0, 40),
+        measured(hot, 0, 1.9, 20),
+        measured(hot.alone, 0, 2.0, 40),
+    ]
+    told = sentence(rows([*MEASURED[:2], *more]))
+    assert told.startswith("At 4 clients drafts make it 2.0x as fast")
+    assert told.endswith("; best: temperature 0; at 16 clients 0.5x.")
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
@@ -211,7 +225,8 @@ def test_the_plot_has_a_line_for_each_length_and_one_for_the_target_alone():
     assert [point.x for point in alone.points] == [2, 6]
     assert len({point.y for point in alone.points}) == 1
     assert [(p.x, p.y) for p in drafted.points] == [(2, pytest.approx(50)), (6, pytest.approx(90))]
-    assert [line.label for line in ratio.lines] == ["all drafts, temperature 0"]
+    assert [line.label for line in ratio.lines] == ["all drafts"]
+    assert ratio.lines[0].colour == drafted.colour
 
 
 def test_over_several_numbers_of_clients_each_length_has_a_line():
@@ -222,9 +237,9 @@ def test_over_several_numbers_of_clients_each_length_has_a_line():
     speed, _ = panels_of(rows([*MEASURED, *more]))
     assert speed.x_label == "concurrent clients"
     assert [line.label for line in speed.lines] == [
-        "target alone, temperature 0",
-        "all drafts, 6 speculative tokens, temperature 0",
-        "all drafts, 2 speculative tokens, temperature 0",
+        "target alone",
+        "all drafts, 6 speculative tokens",
+        "all drafts, 2 speculative tokens",
     ]
     assert all([point.x for point in line.points] == [4, 8] for line in speed.lines)
 
