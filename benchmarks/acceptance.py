@@ -23,7 +23,8 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.acceptance_report import Figure, table
-from benchmarks.deepened import Deepening, deepened, overlap
+from benchmarks.agreement import agreement
+from benchmarks.deepen import Deepening, deepened
 from benchmarks.machine import describe
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
         settings["deepened"] = asdict(DEEPENING)
     prompts = list(read_prompts(options.prompts, options.per_category, small, options))
     if not options.vocabularies:
-        settings["overlap"] = round(overlap(small, other, _texts(small, prompts)), 3)
+        settings["overlap"] = round(agreement(small, other, _texts(small, prompts)).overlap, 3)
     result: dict[str, object] = {
         "machine": describe(),
         "settings": {
