@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from benchmarks.protocol_ideal import Costs, ideal, run_ahead_ideal
 from orchestrator.cli.bench_rows import mean, percentile, spread
 from outrider.client import Stats
+from outrider.errors import InvalidArgumentError
 
 ALONE = "target_alone"
 SYNCHRONOUS = "synchronous"
@@ -110,7 +111,7 @@ class Memory:
 
 def window(token_s: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The time in which all clients were being answered: from the last first token to the first
-    last one. Raises ValueError where there is none.
+    last one. Raises InvalidArgumentError where there is none.
 
     >>> window([[0.0, 1.0, 2.0], [0.5, 1.5, 2.5]])
     (0.5, 2.0)
@@ -118,7 +119,9 @@ def window(token_s: Sequence[Sequence[float]]) -> tuple[float, float]:
     begin = max(times[0] for times in token_s)
     end = min(times[-1] for times in token_s)
     if begin >= end:
-        raise ValueError("the answers do not overlap; ask for more tokens")
+        raise InvalidArgumentError(
+            f"the answers of {len(token_s)} clients do not overlap; ask for more --tokens"
+        )
     return begin, end
 
 

@@ -82,7 +82,8 @@ def redraw(name: str, path: Path) -> int:
     try:
         rig = rig_of(name)
         result = read(path)
-        _write(path.with_suffix(".md"), rig.page(result))
+        page = rig.page(result).replace(f"]({name}.png)", f"]({path.stem}.png)")
+        _write(path.with_suffix(".md"), page)
         if path.resolve() == (FOLDER / f"{name}.json").resolve():
             text = README.read_text(encoding="utf-8")
             _write(README, filled(text, name, rig.readme(result)))
