@@ -17,6 +17,10 @@ ALONE_SHARE = 2
 """The target alone takes at least this many times the passes for a token; its answers are
 shorter."""
 
+CROWDED = 128
+"""Where more sessions of drafts than this are open, one answer takes a minute or more; they are
+half as long then."""
+
 COSTS = Costs()
 DOCUMENTED = ROOT / "docs/benchmarks/protocol.json"
 UNDOCUMENTED = ROOT / "build/benchmarks/protocol.json"
@@ -63,7 +67,10 @@ class Settings:
 
     def tokens_of(self, load: Load) -> int:
         """Length of an answer."""
-        return max(8, self.tokens // (ALONE_SHARE if load.mode == ALONE else 1))
+        if load.mode == ALONE:
+            return max(8, self.tokens // ALONE_SHARE)
+        is_crowded = load.clients * load.drafts > CROWDED
+        return max(16, self.tokens // 2) if is_crowded else self.tokens
 
 
 QUICK = Settings(

@@ -130,6 +130,12 @@ def test_each_configuration_is_measured_once_and_against_its_target_alone(settin
             assert any(load.mode == mode and load.rtt_ms == rtt_ms for load in drafted)
 
 
+def test_answers_are_shorter_where_they_take_longest() -> None:
+    crowd = replace(FULL.base, clients=64, drafts=8)
+    lengths = [FULL.tokens_of(load) for load in (FULL.base, FULL.base.alone, crowd)]
+    assert lengths == [FULL.tokens, FULL.tokens // 2, FULL.tokens // 2]
+
+
 def test_an_orchestrator_has_the_drafts_that_are_asked_of_it() -> None:
     for load in FULL.loads():
         assert len(drafts_of(load, FULL)) >= load.drafts
