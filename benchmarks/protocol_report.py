@@ -4,17 +4,18 @@ out.
 Knows what each figure does not show, and says so next to it.
 """
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.machine import provenance
+from benchmarks.machine import LINE, provenance
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS, Figure, Memory
 from benchmarks.protocol_rounds import Round
 from orchestrator.cli.bench_plot import Line, Panel, Point
 
 NAMES = {ALONE: "target alone", SYNCHRONOUS: "draft, then verify", OUTRIDER: "Outrider"}
 COMMAND = "python -m benchmarks.protocol"
-SHOWN_CLIENTS = 4
+SHOWN_CLIENTS = 3
 """The README shows figures of at most so many numbers of clients."""
 
 Result = Mapping[str, Any]
@@ -145,10 +146,7 @@ def readme(result: Result) -> str:
 {throughput_table(shown)}
 ![throughput over concurrent clients](docs/benchmarks/protocol.png)
 
-{models(result)} The bound is that of a perfect scheduler with free communication and drafts that
-are never late; the run-ahead bound lets a draft of this speed begin again after each miss. All
-processes share the machine's cores, so at many clients the figures show the cores as much as the
-protocol. They show no real network and no real models.
+{_about_bounds(result)}
 [docs/benchmarks/protocol.md](docs/benchmarks/protocol.md) has more drafts, other acceptances, where
 the time goes, and memory a session.
 
@@ -165,6 +163,16 @@ pass.
 """
 
 
+def _about_bounds(result: Result) -> str:
+    about = (
+        f"{models(result)} The bound is that of a perfect scheduler with free communication and "
+        "drafts that are never late; the run-ahead bound lets a draft of this speed begin again "
+        "after each miss. All processes share the machine's cores, so at many clients the figures "
+        "show the cores as much as the protocol. They show no real network and no real models."
+    )
+    return textwrap.fill(about, LINE, break_on_hyphens=False)
+
+
 def page(result: Result) -> str:
     """The whole page of the rig."""
     found = figures_of(result)
@@ -174,7 +182,7 @@ def page(result: Result) -> str:
 Verifier, drafts, orchestrators, delay proxies and clients are processes of this one machine, with
 gRPC between them; the clients are one process.
 
-{models(result)}
+{textwrap.fill(models(result), LINE)}
 
 ## Throughput
 
@@ -261,7 +269,15 @@ def panels(result: Result) -> tuple[Panel, ...]:
         ),
     ]
     shown = [
-        Panel("throughput", "concurrent clients", "tokens/s", tuple(speed), True, ticks=clients),
+        Panel(
+            "throughput",
+            "concurrent clients",
+            "tokens/s",
+            tuple(speed),
+            is_log_x=True,
+            ticks=clients,
+            is_log_y=True,
+        ),
         Panel(
             "against the target alone",
             "concurrent clients",

@@ -4,7 +4,7 @@ The only module that knows matplotlib, which is loaded when something is drawn.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,7 +48,8 @@ class Panel:
     lines: tuple[Line, ...]
     is_log_x: bool = False
     level: float | None = None
-    ticks: tuple[float, ...] = field(default=())
+    ticks: tuple[float, ...] = ()
+    is_log_y: bool = False
 
 
 def require_drawable(path: Path) -> None:
@@ -99,7 +100,11 @@ def draw(panels: Sequence[Panel], path: Path, caption: str = "") -> None:
             axes.xaxis.set_major_formatter(ScalarFormatter())
         if panel.ticks:
             axes.set_xticks(panel.ticks)
-        axes.set_ylim(bottom=0)
+        if panel.is_log_y:
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter(ScalarFormatter())
+        else:
+            axes.set_ylim(bottom=0)
         axes.set_title(panel.title, fontsize=10)
         axes.set_xlabel(panel.x_label)
         axes.set_ylabel(panel.y_label)
