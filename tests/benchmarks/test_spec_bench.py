@@ -48,7 +48,7 @@ def test_a_missing_file_is_told_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.setattr(spec_bench, "USUAL_PLACE", tmp_path / "usual.jsonl")
     for path in (None, tmp_path / "given.jsonl"):
-        with pytest.raises(NotFoundError, match="give Spec-Bench's question.jsonl"):
+        with pytest.raises(NotFoundError, match="give Spec-Bench's question"):
             found(path)
     (tmp_path / "usual.jsonl").touch()
     assert found(None) == tmp_path / "usual.jsonl"
