@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured import answer
 
 from benchmarks import homelab
+from benchmarks.homelab_answer import Answer
 from benchmarks.homelab_figure import Difference
+from benchmarks.homelab_lab import LabPlan, orchestrator_flags
+from benchmarks.homelab_plan import Turn
+from benchmarks.spec_bench import Prompt
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = "scripted:vocab=64,step_ms=10"
@@ -132,3 +137,44 @@ def test_only_differences_at_temperature_zero_are_errors() -> None:
     assert homelab.errors_of(found) == [
         "outrider at 5 ms, prompt 3, temperature 0: token 10 is not the target's own"
     ]
+
+
+class Answering:
+    """A lab of scripted answers: each takes a second of a clock of its own."""
+
+    plan = LabPlan(
+        *(TARGET, DRAFT, "", "", ("target_alone",), RTTS_MS, 0, 1),
+        synchronous_tokens=5,
+        llamacpp_tokens=5,
+        transformers_tokens=5,
+    )
+
+
+def test_no_prompt_is_begun_that_would_not_be_through_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+
+    def ask(lab: Any, work: homelab.Work, turn: Turn) -> Answer:
+        clock[0] += 1.0
+        return answer(prompt=turn.prompt, temperature=turn.configuration.temperature)
+
+    monkeypatch.setattr(homelab.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(homelab, "_asked", ask)
+    monkeypatch.setattr(homelab, "_warm_up", lambda *_: None)
+
+    def prompts_within(within_s: float) -> int:
+        work = homelab.Work((Prompt("a", "x"),) * 5, (0.0, 1.0), 8, within_s)
+        batches = list(homelab.measured(Answering(), work, clock[0]))  # type: ignore[arg-type]
+        assert all(len(batch) == 2 for batch in batches)
+        return len(batches)
+
+    assert [prompts_within(s) for s in (0.5, 3.9, 4.0, 7.0, 1000.0)] == [1, 1, 2, 3, 5]
+
+
+def test_synchronous_orchestrators_wait_for_whole_chains_and_ours_are_told_nothing() -> None:
+    flags = orchestrator_flags(Answering.plan, "synchronous", 20.0)
+    assert "--no-run-ahead" in flags
+    assert flags[flags.index("--wait-nodes") + 1] == "5"
+    assert flags[flags.index("--max-wait-ms") + 1] == "520"
+    assert orchestrator_flags(Answering.plan, "outrider", 20.0) == ()
