@@ -40,8 +40,8 @@ def command(prompts: Path, *arguments: str) -> list[str]:
     ]
 
 
-def our_processes(session_id: int) -> list[int]:
-    """Processes whose parent is or was the rig: their standard input is a pipe of its session."""
+def our_processes(mark: int) -> list[int]:
+    """Processes that the rig started: they have its environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -49,7 +49,7 @@ def our_processes(session_id: int) -> list[int]:
                 text = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if f"HOMELAB_TEST={session_id}".encode() in text:
+            if f"HOMELAB_TEST={mark}\0".encode() in text:
                 found.append(int(entry.name))
     return found
 
@@ -105,7 +105,7 @@ def test_ctrl_c_in_the_middle_leaves_no_process(prompts: Path) -> None:
         assert said[-1], "".join(said)
     assert len(our_processes(mark)) > 5
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == homelab.INTERRUPTED
+    assert process.wait(120) == homelab.INTERRUPTED
     process.stderr.close()
     assert our_processes(mark) == []
 
