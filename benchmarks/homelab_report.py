@@ -216,7 +216,7 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
         bounds = [f.bound for f in own if f.mode == OUTRIDER and f.bound is not None]
         if bounds:
             axes.axhline(bounds[0], color="#787774", linestyle="--", label="bound")
-        axes.axhline(1.0, color="#37352f", linewidth=0.8)
+        axes.axhline(1.0, color="#37352f", linewidth=0.8, label=NAMES[ALONE])
         axes.set_xscale("log")
         rtts = sorted({f.rtt_ms for f in own if f.mode in OVER_A_WIRE})
         axes.set_xticks(rtts, [f"{rtt:g}" for rtt in rtts])

@@ -14,8 +14,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from outrider.models.packaged_gguf import PACKAGED_GGUF, fetch_gguf
-
 
 def main(arguments: Sequence[str]) -> int:
     """Serves until standard input ends."""
@@ -23,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = _file(options.model)
+    params.model.path = options.model
     params.n_ctx = options.context_tokens
     params.n_parallel = 1
     params.fit_params = False
@@ -33,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     params.speculative.types = [
         xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE
     ]
-    draft.mparams.path = _file(options.draft_model)
+    draft.mparams.path = options.draft_model
     draft.n_max = options.num_speculative_tokens
     draft.n_min = 0
     draft.p_min = options.p_min
@@ -53,18 +51,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers_llamacpp")
-    parser.add_argument("--model", required=True, help="GGUF file or packaged name: the target")
-    parser.add_argument("--draft-model", required=True, help="GGUF file or packaged name")
+    parser.add_argument("--model", required=True, help="GGUF file of the target")
+    parser.add_argument("--draft-model", required=True, help="GGUF file of the draft")
     parser.add_argument("--num-speculative-tokens", type=int, default=5)
     parser.add_argument("--context-tokens", type=int, default=4096)
     parser.add_argument(
         "--p-min", type=float, default=0.0, help="drafts end below this probability"
     )
     return parser.parse_args(arguments)
-
-
-def _file(model: str) -> str:
-    return str(fetch_gguf(model)) if model in PACKAGED_GGUF else model
 
 
 if __name__ == "__main__":

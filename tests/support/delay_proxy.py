@@ -277,7 +277,11 @@ class _End(asyncio.Protocol):
             self._connection.abort()
             return
         if not out.is_closing():
-            out.write_eof()
+            try:
+                out.write_eof()
+            except OSError:  # That side has gone, and its transport does not know yet.
+                self._connection.abort()
+                return
         self._has_ended = True
         if self.peer._has_ended:
             for transport in (out, self._transport):
