@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import acceptance_report, homelab_report, protocol_report
+from benchmarks import acceptance_report, homelab_report, protocol_plot, protocol_report
 from benchmarks.machine import ROOT, provenance
 from orchestrator.cli.bench_plot import draw
 from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError
@@ -36,7 +36,7 @@ class Rig:
 
 
 def _plot_protocol(result: Result, path: Path) -> None:
-    draw(protocol_report.panels(result), path, protocol_report.caption(result))
+    draw(protocol_plot.panels(result), path, protocol_plot.caption(result))
 
 
 def _plot_homelab(result: Result, path: Path) -> None:
