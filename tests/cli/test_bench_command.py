@@ -12,9 +12,12 @@ from typer import Exit
 
 from orchestrator.cli import bench
 from orchestrator.cli.app import main
-from orchestrator.cli.bench import measure
+from orchestrator.cli.bench import Bench, measure
+from orchestrator.cli.bench_plan import Configuration, Sweep
 from orchestrator.cli.bench_plot import require_drawable
+from orchestrator.cli.bench_rows import Measurement
 from orchestrator.cli.console import errors_told
+from outrider.client import AsyncClient
 from outrider.errors import CapacityError
 
 SHORT = ("--max-tokens", "24", "--repetitions", "2", "--requests", "2", "--temperature", "0")
@@ -57,13 +60,30 @@ def test_json_and_csv_are_for_programs_and_the_sentence_goes_elsewhere(address, 
     assert [line["max_drafts"] for line in lines] == ["0", "1"]
 
 
-def test_requests_that_the_server_refuses_are_told_and_the_rest_is_reported(address):
-    ask = ("bench", "--address", address, *SHORT, "--concurrency", "1,20", "--requests", "20")
-    done = run(*ask, "--no-baseline", "--max-drafts", "0", "--repetitions", "1")
-    assert done.status == 1
-    assert "outrider: at 20 clients " in done.stderr
-    assert "sessions of the verifier are in use" in done.stderr
-    assert done.stdout.startswith("At ")
+def test_what_fails_in_the_middle_is_told_and_the_rest_is_reported(address, monkeypatch, capsys):
+    async def partly(planned, client, configuration, repetition):
+        if configuration.concurrency == 2:
+            return Measurement(configuration, repetition, (), ("no room",) * 2)
+        return await measure(planned, client, configuration, repetition)
+
+    monkeypatch.setattr(bench, "measure", partly)
+    ask = ["bench", "--address", address, *SHORT, "--concurrency", "1,2", "--repetitions", "1"]
+    assert main(ask) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("At 1 client ")
+    assert told.out.count("| failed |") == 2
+    assert told.err.count("outrider: at 2 clients 2 of 2 requests failed: no room\n") == 2
+
+
+async def test_requests_that_the_server_refuses_are_counted():
+    alone = Configuration(3, None, 0, None)
+    with StubOrchestrator() as stub:
+        stub.refusal = CapacityError("no room for anybody")
+        planned = Bench(stub.address, Sweep((3,)), ("hello",), {}, 1, 5, "md", None, None)
+        async with AsyncClient(stub.address) as client:
+            measured = await measure(planned, client, alone, 0)
+    assert (measured.answers, measured.problems) == ((), ("no room for anybody",) * 5)
+    assert len(stub.requests) == 5
 
 
 def test_ctrl_c_ends_with_its_status_and_no_traceback(address):
