@@ -40,7 +40,7 @@ class LlamaCppModel:
         ids: int = MAX_IDS,
         spare: int | None = None,
     ) -> None:
-        """`spare` cells more than `kv_tokens` are allocated; None: a share of them."""
+        """`spare` cells more than `kv_tokens` are used; None: a share of them."""
         self.info = info
         self.tokenizer = tokenizer
         self._model = model

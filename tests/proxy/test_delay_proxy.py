@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -152,10 +153,27 @@ async def test_a_cut_proxy_drops_and_refuses_and_a_healed_one_serves_again() -> 
         with pytest.raises(ConnectionRefusedError):
             await opened(proxy)
 
-        await proxy.heal()
-        await proxy.heal()
+        proxy.heal()
+        proxy.heal()
         assert (proxy.is_cut, proxy.address) == (False, address)
         assert await said_again(proxy, b"again") == b"againend"
+
+
+async def test_a_connection_that_has_only_begun_when_it_is_cut_ends() -> None:
+    loop = asyncio.get_running_loop()
+    async with proxied(Link(1)) as proxy:
+        host, port = proxy.address.split(":")
+        for turns in range(8):
+            with socket.create_connection((host, int(port))) as client:
+                client.setblocking(False)
+                proxy._accept()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                proxy.cut()
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(loop.sock_recv(client, 1), WAIT_S) == b""
+            proxy.heal()
+            assert proxy.in_flight_bytes == 0
 
 
 async def test_what_is_on_its_way_when_it_is_cut_never_arrives() -> None:

@@ -65,6 +65,6 @@ async def test_a_wire_cut_in_the_middle_of_an_answer_changes_no_token(
         assert got == expected
         assert (await generation.result()).stats.drafts[0].lost
 
-        await proxy.heal()
+        proxy.heal()
         await until_asked(lambda: usable(client), "the use of the healed draft", 60.0)
         assert await asyncio.wait_for(ids(client, sampling), 60.0) == expected[:TOKENS]

@@ -19,16 +19,18 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
 
 from .delay_line import DelayLine, Link
+from .delayed_connection import DelayedConnection
 
 LIMIT_BYTES = 16 * 1024 * 1024
 """A direction with more than this on its way is not read from until some has come out."""
+
+BACKLOG = 128
 
 SPIN_S = 0.0002
 """A process of its own is woken this much early and counts down the rest: sleeping is not exact,
@@ -69,15 +71,15 @@ class DelayProxy:
         self.spin_s = spin_s
         self.opened = 0
         self._listen = _parsed(listen)
-        self._connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._connections: set[DelayedConnection] = set()
+        self._listener: socket.socket | None = None
         # Bound but never listening: nobody else gets the port while the proxy is cut.
         self._held: socket.socket | None = None
 
     async def __aenter__(self) -> "DelayProxy":
         self._held = _bound(self._listen)
         self._listen = self._held.getsockname()[:2]
-        await self.heal()
+        self.heal()
         return self
 
     async def __aexit__(
@@ -98,7 +100,7 @@ class DelayProxy:
     @property
     def is_cut(self) -> bool:
         """Whether it refuses connections."""
-        return self._server is None
+        return self._listener is None
 
     @property
     def in_flight_bytes(self) -> int:
@@ -107,204 +109,42 @@ class DelayProxy:
 
     def cut(self) -> None:
         """Resets every connection, drops what is on its way, refuses new connections."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         for connection in list(self._connections):
             connection.abort()
 
-    async def heal(self) -> None:
+    def heal(self) -> None:
         """Listens again, on the same address."""
-        if self._server is None:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(self._accepted, sock=_bound(self._listen))
+        if self._listener is None:
+            self._listener = _bound(self._listen)
+            self._listener.setblocking(False)
+            self._listener.listen(BACKLOG)
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def set_links(self, there: Link, back: Link | None = None) -> None:
         """What connections from now on are like."""
         self.there = there
         self.back = there if back is None else back
 
-    def _accepted(self) -> "_End":
-        self.opened += 1
-        connection = _Connection(self, self.opened)
-        self._connections.add(connection)
-        return connection.client
-
-    def _ended(self, connection: "_Connection") -> None:
-        self._connections.discard(connection)
-
-
-class _Connection:
-    """One accepted connection and the one behind it."""
-
-    def __init__(self, proxy: DelayProxy, number: int) -> None:
-        self._proxy = proxy
-        seed = proxy.seed + 2 * number
-        self.limit_bytes = proxy.limit_bytes
-        self.spin_s = proxy.spin_s
-        self.client = _End(self, DelayLine(proxy.there, seed))
-        self.server = _End(self, DelayLine(proxy.back, seed + 1))
-        self.client.peer, self.server.peer = self.server, self.client
-        self._connecting: asyncio.Task[None] | None = None
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """Of both directions."""
-        return self.client.line.in_flight_bytes + self.server.line.in_flight_bytes
-
-    def begin(self) -> None:
-        """Connects to what is behind the proxy; what the client says meanwhile waits."""
-        self._connecting = asyncio.get_running_loop().create_task(self._connect())
-
-    def abort(self) -> None:
-        """Resets both sides at once."""
-        if self._connecting is not None:
-            self._connecting.cancel()
-        self.client.abort()
-        self.server.abort()
-        self._proxy._ended(self)
-
-    def end_lost(self) -> None:
-        """One side is gone."""
-        if self.client.is_lost and self.server.is_lost:
-            self._proxy._ended(self)
-
-    async def _connect(self) -> None:
+    def _accept(self) -> None:
+        """Accepts here, since asyncio's own server forgets a connection if it is closed at once."""
+        if self._listener is None:
+            return
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self.server, *self._proxy.to)
-        except OSError:
-            # Nobody is behind the proxy: the client sees its connection end.
-            self.abort()
-
-
-class _End(asyncio.Protocol):
-    """One of the two sockets: what it reads enters its line and comes out at its peer."""
-
-    peer: "_End"
-
-    def __init__(self, connection: _Connection, line: DelayLine) -> None:
-        self._connection = connection
-        self.line = line
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_reading = True
-        self._can_write = True
-        self._was_reset = False
-        self._has_ended = False
-        self.is_lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        if self.is_lost:  # cut before it began
-            self.abort()
-        elif self is self._connection.client:
-            self._connection.begin()
-        else:
-            self.peer._deliver()
-
-    def data_received(self, data: bytes) -> None:
-        self._enter(data)
-
-    def eof_received(self) -> bool:
-        self._enter(b"")
-        return True  # the other direction stays open
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.is_lost = True
-        if error is not None:
-            self._was_reset = True
-            self._enter(b"")
-        self._connection.end_lost()
-
-    def pause_writing(self) -> None:
-        self._can_write = False
-
-    def resume_writing(self) -> None:
-        self._can_write = True
-        self.peer._deliver()
-
-    def abort(self) -> None:
-        """Resets this socket; nothing comes out any more."""
-        self.is_lost = True
-        self._disarm()
-        if self._transport is not None:
-            # Without this, what was dropped would look like an orderly end.
-            at_once = struct.pack("ii", 1, 0)
-            end = self._transport.get_extra_info("socket")
-            if end is not None and not self._transport.is_closing():
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-            self._transport.abort()
-
-    def _enter(self, data: bytes) -> None:
-        self.line.put(self._loop.time(), data)
-        self._deliver()
-
-    def _deliver(self) -> None:
-        """Hands the peer what has come out, as far as it takes it, and sets the next alarm."""
-        self._disarm()
-        out = self.peer._transport
-        if self.peer.is_lost:
-            self.line.clear()
-        elif out is not None and self.peer._can_write:
-            self._write(out, self.line.take(self._loop.time()))
-            next_s = self.line.next_s
-            if next_s is not None and self.peer._can_write:
-                self._arm(next_s)
-        self._regulate()
-
-    def _arm(self, next_s: float) -> None:
-        spin_s = self._connection.spin_s
-        is_far = next_s - self._loop.time() > 10 * spin_s
-        early_s = 10 * spin_s if is_far else spin_s
-        self._timer = self._loop.call_at(next_s - early_s, self._on_time)
-
-    def _on_time(self) -> None:
-        next_s = self.line.next_s
-        if next_s is not None and next_s - self._loop.time() <= self._connection.spin_s:
-            while self._loop.time() < next_s:
-                pass
-        self._deliver()
-
-    def _write(self, out: asyncio.Transport, pieces: list[bytes]) -> None:
-        data = b"".join(pieces)
-        if data:
-            out.write(data)
-        if b"" not in pieces:
+            accepted, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
             return
-        if self._was_reset:
-            self._connection.abort()
-            return
-        if not out.is_closing():
-            try:
-                out.write_eof()
-            except OSError:  # That side has gone, and its transport does not know yet.
-                self._connection.abort()
-                return
-        self._has_ended = True
-        if self.peer._has_ended:
-            for transport in (out, self._transport):
-                if transport is not None:
-                    transport.close()
-
-    def _regulate(self) -> None:
-        """Back-pressure: reads no more while too much is on its way."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        may_read = self.line.in_flight_bytes < self._connection.limit_bytes
-        if may_read != self._is_reading:
-            self._is_reading = may_read
-            if may_read:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.opened += 1
+        seed = self.seed + 2 * self.opened
+        lines = (DelayLine(self.there, seed), DelayLine(self.back, seed + 1))
+        self._connections.add(
+            DelayedConnection(
+                accepted, self.to, lines, self.limit_bytes, self.spin_s, self._connections.discard
+            )
+        )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -353,9 +193,8 @@ async def _serve(proxy: DelayProxy, exit_with_stdin: bool) -> None:
             target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(ended.set)), daemon=True
         ).start()
     async with proxy:
-        healing: set[asyncio.Task[None]] = set()
         loop.add_signal_handler(signal.SIGUSR1, proxy.cut)
-        loop.add_signal_handler(signal.SIGUSR2, lambda: healing.add(loop.create_task(proxy.heal())))
+        loop.add_signal_handler(signal.SIGUSR2, proxy.heal)
         sys.stdout.write(proxy.address + "\n")
         sys.stdout.flush()
         await ended.wait()
