@@ -6,13 +6,19 @@ import gguf
 import numpy as np
 from tokenizers.pre_tokenizers import ByteLevel
 
-WIDTH, INNER, HEADS, KV_HEADS, BLOCKS, CONTEXT = 64, 96, 4, 2, 2, 128
+WIDTH, INNER, HEADS, KV_HEADS, BLOCKS, CONTEXT = 64, 96, 2, 1, 2, 128
 SPECIAL = ("<s>", "</s>")
 MERGES = (("t", "h"), ("th", "e"))
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 
 
-def write_tiny_gguf(path: Path, *, architecture: str = "llama", seed: int = 7) -> Path:
+def write_tiny_gguf(
+    path: Path,
+    *,
+    architecture: str = "llama",
+    seed: int = 7,
+    chat_template: str = CHAT_TEMPLATE,
+) -> Path:
     """Writes it, and returns `path`. All tensors are F32; head and embedding are one."""
     random = np.random.default_rng(seed)
     pieces = [
@@ -41,7 +47,8 @@ def write_tiny_gguf(path: Path, *, architecture: str = "llama", seed: int = 7) -
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_add_bos_token(False)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    if chat_template:
+        writer.add_chat_template(chat_template)
 
     def add(name: str, *shape: int) -> None:
         values = random.standard_normal(shape, dtype=np.float32) * np.float32(0.2)
