@@ -358,8 +358,6 @@ def test_all_parts_of_a_file_on_the_hub_are_fetched(
 def test_two_formats_of_one_model_are_nearly_the_same(tmp_path: Path) -> None:
     wide = write_tiny_gguf(tmp_path / "wide.gguf")
     quantize(wide, tmp_path / "narrow.gguf", "q8_0")
-    rows = [
-        prefill(load_model(str(file), SMALL), PROMPT)[1]
-        for file in (wide, tmp_path / "narrow.gguf")
-    ]
+    files = (wide, tmp_path / "narrow.gguf")
+    rows = [prefill(load_model(str(file), SMALL), PROMPT)[1] for file in files]
     assert 0 < float((rows[0] - rows[1]).abs().max()) < 1.0
