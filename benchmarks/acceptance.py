@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks import report
+from benchmarks.acceptance_report import Figure, table
 from benchmarks.agreement import agreement
 from benchmarks.deepen import Deepening, deepened
 from benchmarks.machine import describe
@@ -75,23 +77,6 @@ class Answer:
     drafted: int
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One rule at one temperature, pooled over the prompts. `spread` is the standard deviation of
-    the prompts' own tokens per pass; `accepted` the part of the drafted tokens that stood.
-    """
-
-    draft: str
-    target: str
-    rule: str
-    temperature: float
-    prompts: int
-    tokens: int
-    tokens_per_pass: float
-    spread: float
-    accepted: float
-
-
 def main(arguments: Sequence[str]) -> int:
     """Measures, prints a table, writes the JSON after every rule."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.acceptance")
@@ -125,6 +110,8 @@ def main(arguments: Sequence[str]) -> int:
             "num_speculative_tokens": NUM_SPECULATIVE_TOKENS,
             "tokens": options.tokens,
             "max_prompt_tokens": options.max_prompt_tokens,
+            "per_category": options.per_category,
+            "limit": options.limit,
             "prompts": len(prompts),
             **settings,
         },
@@ -142,7 +129,9 @@ def main(arguments: Sequence[str]) -> int:
                 result["figures"] = [asdict(figure) for figure in figures]
                 options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(table(figures))
-    return 0
+    if options.json is None:
+        return 0
+    return report.redraw("vocabularies" if options.vocabularies else "acceptance", options.json)
 
 
 def samplings() -> Iterator[SamplingParams]:
@@ -274,20 +263,6 @@ def pooled(draft: str, target: str, sampling: SamplingParams, answers: Sequence[
         spread=round(statistics.stdev(own), 2) if len(own) > 1 else 0.0,
         accepted=round((emitted - passes) / max(1, sum(a.drafted for a in answers)), 3),
     )
-
-
-def table(figures: Sequence[Figure]) -> str:
-    """Markdown, as the README shows it."""
-    lines = [
-        "| draft → target | temperature | rule | tokens per pass | ± between prompts | accepted |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {f.draft} → {f.target} | {f.temperature:g} | {f.rule} | {f.tokens_per_pass:.2f} "
-            f"| {f.spread:.2f} | {f.accepted:.0%} |"
-            for f in figures
-        ),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
+from benchmarks import report
 from benchmarks.homelab_answer import Answer, answer_of
 from benchmarks.homelab_bound import inner_rounds, pass_times
 from benchmarks.homelab_figure import Difference, Figure, differences, figures
@@ -85,12 +86,14 @@ def _run(options: argparse.Namespace) -> int:
                 _write(options.json, {**result, **summary(answers, plan)})
     _say(f"done after {time.monotonic() - options.began_s:.0f} s")
     told = summary(answers, plan)
+    drawn = 0
     if options.json is not None:
         _write(options.json, {**result, **told})
+        drawn = report.redraw("homelab", options.json)
     sys.stdout.write(table(_figures(answers, plan)))
     for error in errors_of(differences(answers)):
         sys.stderr.write(f"homelab: {error}\n")
-    return 1 if told["errors"] else 0
+    return 1 if told["errors"] else drawn
 
 
 def measured(lab: Lab, work: Work, began_s: float) -> Iterator[list[Answer]]:

@@ -3,11 +3,16 @@
 import os
 import platform
 import subprocess
+import textwrap
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LINE = 110
+"""Characters of a line of what is written for the README."""
+
 PACKAGES = (
     *("grpcio", "protobuf", "torch", "ray"),
     *("llama-cpp-python", "transformers", "xllamacpp"),
@@ -27,6 +32,20 @@ def describe() -> dict[str, object]:
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
     }
+
+
+def provenance(machine: Mapping[str, object], command: str) -> str:
+    """Where figures come from and what measured them, in a paragraph for people."""
+    versions = ", ".join(
+        f"{name} {machine[name]}" for name in ("python", "grpcio", "torch") if name in machine
+    )
+    told = (
+        f"Measured at commit {machine['commit']} ({str(machine['measured_at'])[:10]}) on "
+        f"{machine['cores']} cores ({machine['cpu']}, {machine['system']}), {versions}, load "
+        f"before {machine['load_before']}, by"
+    )
+    # The command has a line of its own, so that it can be copied out of the source, too.
+    return f"{textwrap.fill(told, LINE, break_on_hyphens=False)}\n`{command}`."
 
 
 def _version(package: str) -> str:

@@ -1,128 +1,121 @@
-"""What a round costs besides the models: the scripted backend at zero step time, real services.
+"""The scale rig: the scripted backend behind real services and real gRPC, on one machine.
 
     python -m benchmarks.protocol [--quick] [--json FILE]
 
-A draft that always agrees runs beside the verifier, and a pass starts once `depth` nodes wait. The
-time from a verdict to the start of the next pass holds what is then still missing: the verdict's
-way to the orchestrator, the commit's to the draft, the draft's steps (one call of the scripted
-model and one proposal each), the chunks' way back. The draft may be up to twice `depth` ahead, so
-a part of the nodes has often arrived before the verdict. With rejection a pass waits for the first
-one only.
+Three things are measured, with models whose step times and acceptance are parameters:
+- throughput of 1 to 64 concurrent clients, over drafts, round-trip times and acceptances, against
+  the target alone and against what a perfect scheduler would get (protocol_ideal);
+- what a round costs besides the models, at zero step time (protocol_rounds);
+- memory a session in each service.
+
+Models sleep for their step time, so they take no cores from each other; what Python and gRPC take
+is real, and `cpu_cores` shows it.
 """
 
-import argparse
+import asyncio
 import json
-import statistics
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
+from benchmarks import protocol_report, protocol_rounds, report
 from benchmarks.machine import describe
-from orchestrator.cli.console import Progress
+from benchmarks.protocol_deployment import LAW, VERIFY, draft_name, orchestrator_of, start
+from benchmarks.protocol_figures import Memory, Sample, figures
+from benchmarks.protocol_ideal import drift_for
+from benchmarks.protocol_load import memory, sample
+from benchmarks.protocol_services import Services
+from benchmarks.protocol_settings import Settings, read
+from orchestrator.cli.bench_plan import rounds
+from orchestrator.cli.console import say
 from orchestrator.cli.interrupts import Interrupts
-from orchestrator.cli.stack import Stack
-from orchestrator.cli.stack_plan import StackPlan
-from outrider import Client
-
-DEPTHS = (1, 7)
-MODES = (("greedy", 0.0, "coupled"), ("coupled", 1.0, "coupled"), ("rejection", 1.0, "rejection"))
-SKIPPED_ROUNDS = 3
-WAIT_FLAGS = ("--no-adaptive", "--max-wait-ms", "1000", "--proposal-top-k", "64")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One configuration. Times in milliseconds, from a verdict to the start of the next pass."""
-
-    mode: str
-    depth: int
-    rounds: int
-    tokens_per_pass: float
-    p50_ms: float
-    p95_ms: float
-    messages_per_round: float
-    bytes_per_round: float
+from outrider.errors import InvalidArgumentError, OutriderError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures, prints a table, writes the JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.protocol")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="where the figures go")
-    options = parser.parse_args(arguments)
-    rounds = 60 if options.quick else 400
+    """Measures, prints the tables, writes the JSON and draws what is shown of it."""
+    # gRPC's own lines about connections that end; what they mean is told as an error.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        settings, path = read(arguments)
+        result = run(settings)
+    except OutriderError as error:
+        sys.stderr.write(f"python -m benchmarks.protocol: {error.message}\n")
+        return 2 if isinstance(error, InvalidArgumentError) else 1
+    except KeyboardInterrupt:
+        sys.stderr.write("python -m benchmarks.protocol: stopped; no process is left\n")
+        return 130
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(protocol_report.tables(result))
+    return report.redraw("protocol", path)
+
+
+def run(settings: Settings) -> dict[str, object]:
+    """The whole rig, as plain values."""
     machine = describe()
-    figures = [f for depth in DEPTHS for f in measure(depth, rounds)]
-    sys.stdout.write(table(figures))
-    if options.json is not None:
-        result = {"machine": machine, "figures": [asdict(figure) for figure in figures]}
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return 0
+    drifts = {wanted: drift_for(wanted, LAW) for wanted in settings.acceptance}
+    say("measuring what a round costs besides the models")
+    each_round = protocol_rounds.measure(settings.rounds)
+    with Interrupts() as interrupts, Services(interrupts) as services:
+        say("starting the services of the scale rig")
+        start(services, settings, drifts)
+        say(f"measuring memory with {settings.base.clients} sessions")
+        grown = asyncio.run(measure_memory(services, settings))
+        samples = asyncio.run(measure_loads(services, settings))
+    return as_result(machine, settings, drifts, each_round, grown, samples)
 
 
-def measure(depth: int, rounds: int) -> list[Figure]:
-    """All modes at one depth, over one set of services."""
-    model = "scripted:vocab=64"
-    flags = (
-        *WAIT_FLAGS,
-        *("--ray", "local", "--wait-nodes", str(depth)),
-        *("--num-speculative-tokens", str(depth)),
-    )
-    plan = StackPlan(model, (model,), orchestrator=flags)
-    with Interrupts() as interrupts, Stack(plan, interrupts) as stack:
-        stack.start(Progress())
-        with Client(stack.address) as client:
-            client.get_cluster()
-            return [
-                measure_mode(client, name, temperature, mode, depth, rounds)
-                for name, temperature, mode in MODES
-            ]
+async def measure_memory(services: Services, settings: Settings) -> list[Memory]:
+    """Before anything else has made the services grow."""
+    orchestrator = orchestrator_of(settings.base, settings)
+    kinds = {
+        VERIFY: "verify",
+        draft_name(settings.base.acceptance, 1): "draft",
+        orchestrator: "orchestrator",
+    }
+    return await memory(services, services.address(orchestrator), settings.base, kinds)
 
 
-def measure_mode(
-    client: Client, name: str, temperature: float, mode: str, depth: int, rounds: int
-) -> Figure:
-    """Several answers of one mode, pooled."""
-    tokens = min(rounds, 100) * (depth + 1)
-    waits: list[float] = []
-    messages = wire_bytes = passes = emitted = 0
-    seed = 0
-    while len(waits) < rounds:
-        seed += 1
-        answer = client.generate(
-            "benchmark", max_tokens=tokens, temperature=temperature, mode=mode, seed=seed
-        ).result()
-        stats = answer.stats
-        waits += [us / 1000 for us in stats.wait_us[SKIPPED_ROUNDS:]]
-        messages += stats.messages
-        wire_bytes += stats.wire_bytes
-        passes += stats.target_passes
-        emitted += stats.emitted_tokens
-    return Figure(
-        mode=name,
-        depth=depth,
-        rounds=len(waits),
-        tokens_per_pass=round(emitted / passes, 2),
-        p50_ms=round(statistics.median(waits), 2),
-        p95_ms=round(statistics.quantiles(waits, n=20)[-1], 2),
-        messages_per_round=round(messages / passes, 1),
-        bytes_per_round=round(wire_bytes / passes),
-    )
+async def measure_loads(services: Services, settings: Settings) -> list[Sample]:
+    """All configurations, all repetitions, in turns."""
+    loads = settings.loads()
+    samples: list[Sample] = []
+    for repetition, load in rounds(loads, settings.repetitions):
+        address = services.address(orchestrator_of(load, settings))
+        # The seeds of a repetition are the same in every configuration, so the texts are, too.
+        seed = 1000 * (1 + repetition)
+        samples.append(await sample(services, address, load, settings.tokens_of(load), seed))
+        say(
+            f"{len(samples)} of {len(loads) * settings.repetitions}: {load.mode}, clients "
+            f"{load.clients}, drafts {load.drafts}, round trip {load.rtt_ms:g} ms, acceptance "
+            f"{load.acceptance:g}: {samples[-1].tokens_per_s:.0f} tokens/s"
+        )
+    return samples
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """Markdown, as the README shows it."""
-    lines = [
-        "| mode | depth | p50 ms | p95 ms | tokens per pass | messages | bytes |",
-        "|---|---|---|---|---|---|---|",
-        *(
-            f"| {f.mode} | {f.depth} | {f.p50_ms:.2f} | {f.p95_ms:.2f} | {f.tokens_per_pass:.2f} "
-            f"| {f.messages_per_round:.1f} | {f.bytes_per_round} |"
-            for f in figures
-        ),
-    ]
-    return "\n".join(lines) + "\n"
+def as_result(
+    machine: Mapping[str, object],
+    settings: Settings,
+    drifts: Mapping[float, float],
+    each_round: Sequence[protocol_rounds.Round],
+    grown: Sequence[Memory],
+    samples: Sequence[Sample],
+) -> dict[str, object]:
+    """What goes into the JSON."""
+    found = figures(samples, settings.costs, settings.num_speculative_tokens, grown)
+    return {
+        "machine": dict(machine),
+        "settings": {
+            **asdict(settings),
+            "law": asdict(LAW),
+            "drift": {f"{wanted:g}": round(drift, 5) for wanted, drift in drifts.items()},
+        },
+        "figures": [asdict(figure) for figure in found],
+        "rounds": [asdict(one) for one in each_round],
+        "memory": [{**asdict(one), "bytes_per_session": one.bytes_per_session} for one in grown],
+    }
 
 
 if __name__ == "__main__":

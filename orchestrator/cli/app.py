@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -119,6 +120,82 @@ def _ps(
     from orchestrator.cli.ps import show_cluster
 
     show_cluster(address, timeout, show_json=json)
+
+
+@app.command("bench")
+def _bench(
+    address: flags.Address = ADDRESS,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines with turns, prompt or text, or plain lines. Default: short samples.",
+        ),
+    ] = None,
+    raw: flags.Raw = False,
+    concurrency: Annotated[
+        str, typer.Option(metavar="N,N…", help="Clients that ask at the same time.")
+    ] = "1,4",
+    num_speculative_tokens: Annotated[
+        str | None,
+        typer.Option(metavar="N,N…", help="Longest drafted path of a pass. Default: the server's."),
+    ] = None,
+    temperature: Annotated[
+        str | None, typer.Option(metavar="T,T…", help="0: greedy. Default: the server's.")
+    ] = None,
+    max_drafts: Annotated[
+        str | None, typer.Option(metavar="N,N…", help="Drafts to use at most. Default: all.")
+    ] = None,
+    baseline: Annotated[
+        bool, typer.Option(help="Measure the target alone, too, in turns with the rest.")
+    ] = True,
+    repetitions: Annotated[int, typer.Option(min=1, max=1000, help="For the spread.")] = 3,
+    requests: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help="Of one measurement. Default: 2 a client, at least 4."
+        ),
+    ] = None,
+    max_tokens: flags.MaxTokens = 128,
+    ignore_eos: flags.IgnoreEos = False,
+    seed: Annotated[int, typer.Option(help="Of the first request; the others count on.")] = 0,
+    mode: flags.Mode = None,
+    width: flags.Width = None,
+    timeout: flags.Timeout = None,
+    form: Annotated[str, typer.Option("--format", help="md, csv or json.")] = "md",
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the report goes instead.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A plot: .png, .svg or .pdf.")
+    ] = None,
+) -> None:
+    """Measure a running deployment, with drafts and without."""
+    from orchestrator.cli.bench import bench
+
+    bench(
+        address,
+        prompts=prompts,
+        raw=raw,
+        concurrency=concurrency,
+        num_speculative_tokens=num_speculative_tokens,
+        temperature=temperature,
+        max_drafts=max_drafts,
+        has_baseline=baseline,
+        repetitions=repetitions,
+        requests=requests,
+        form=form,
+        output=output,
+        plot=plot,
+        options={
+            "max_tokens": max_tokens,
+            "ignore_eos": ignore_eos,
+            "seed": seed,
+            "mode": mode,
+            "width": width,
+            "timeout_s": timeout,
+        },
+    )
 
 
 @app.command("demo")

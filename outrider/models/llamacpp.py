@@ -2,16 +2,14 @@
 
 import os
 
-import torch
-
 from outrider.errors import InvalidArgumentError, UnavailableError
-from outrider.models.base import TIP, Feed
 from outrider.models.options import ModelOptions, lowered_context, refuse_options
 from outrider.types import ModelInfo
 
 try:
     from outrider.models import llamacpp_library as library
     from outrider.models import llamacpp_source, llamacpp_tokenizer
+    from outrider.models.llamacpp_checks import CHECK_CELLS, check
     from outrider.models.llamacpp_model import LlamaCppModel
 except (ImportError, OSError, RuntimeError) as error:
     raise UnavailableError(
@@ -21,10 +19,6 @@ except (ImportError, OSError, RuntimeError) as error:
     ) from error
 
 HONOURED = ("threads", "n_gpu_layers", "kv_dtype", "kv_tokens", "context_tokens", "revision")
-
-_CHECK_CELLS = 32
-_CHECK_TOLERANCE = 0.2
-"""Far above what quantisation does to a row, far below what a wrong mask does."""
 
 
 def load(argument: str, options: ModelOptions) -> LlamaCppModel:
@@ -55,31 +49,5 @@ def load(argument: str, options: ModelOptions) -> LlamaCppModel:
         eos_token_ids=llamacpp_tokenizer.eos_token_ids(weights),
     )
     threads = options.threads or len(os.sched_getaffinity(0))
-    check_tree_rows(LlamaCppModel(weights, info, tokenizer, _CHECK_CELLS, threads))
+    check(weights, LlamaCppModel(weights, info, tokenizer, CHECK_CELLS, threads, options.kv_dtype))
     return LlamaCppModel(weights, info, tokenizer, options.kv_tokens, threads, options.kv_dtype)
-
-
-def check_tree_rows(probe: LlamaCppModel) -> None:
-    """Compares rows of a small tree with those of the same tokens in a row of their own.
-
-    Raises InvalidArgumentError for a model that mixes branches up: it would give wrong text without
-    any error.
-    """
-    vocab_size = probe.info.vocab_size
-    path = [token % vocab_size for token in (3, 5, 7, 9)]
-    other = [token % vocab_size for token in (11, 13)]
-    (expected,) = probe.forward([Feed.chain(probe.open(()), path, range(4))])
-    sequence = probe.open(())
-    tree = (other[0], path[0], other[1], path[1], other[0])
-    (first,) = probe.forward([Feed(sequence, tree, (TIP, TIP, 0, 1, 1), (1, 3))])
-    probe.keep(sequence, [1, 3])
-    rest = (other[1], path[2], path[3])
-    (second,) = probe.forward([Feed(sequence, rest, (TIP, TIP, 6), (1, 2))])
-    spread = expected - expected.mean(dim=-1, keepdim=True)
-    difference = torch.cat([first, second]) - expected
-    ratio = float(difference.square().mean().sqrt() / spread.square().mean().sqrt())
-    if not ratio <= _CHECK_TOLERANCE:
-        raise InvalidArgumentError(
-            f"the model does not keep branches apart: its rows differ by {ratio:.0%} from those of "
-            "the tokens alone; use another model"
-        )

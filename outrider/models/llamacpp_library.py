@@ -6,6 +6,7 @@ messages, and otherwise lost.
 
 import contextlib
 import ctypes
+import os
 import threading
 import weakref
 from collections import deque
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.errors import CapacityError, InternalError, InvalidArgumentError
+from outrider.models.llamacpp_arena import MOVING
 from outrider.models.options import ModelOptions
 
 PASS_TOKENS = 512
@@ -62,6 +64,9 @@ class _Log:
         return f": {'; '.join(lines)}" if lines else ""
 
 
+# One more way to multiply, taken from some number of rows on; it rounds differently.
+os.environ.setdefault("GGML_CPU_TILED_MM", "0")
+
 _log = _Log()
 _begun = threading.Lock()
 _has_begun = False
@@ -91,7 +96,10 @@ def has_gpu() -> bool:
 
 
 class LoadedModel:
-    """Weights and vocabulary of a GGUF file, and of the other parts that belong to it."""
+    """Weights and vocabulary of a GGUF file, and of the other parts that belong to it.
+
+    With `pairs_rows`, contexts made from then on run no token alone and compute no row alone.
+    """
 
     def __init__(self, path: Path, options: ModelOptions) -> None:
         self.on_cpu = options.n_gpu_layers == 0 or not has_gpu()
@@ -109,6 +117,7 @@ class LoadedModel:
         self.handle = handle
         self.vocabulary = api.llama_model_get_vocab(handle)
         self.vocab_size = int(api.llama_vocab_n_tokens(self.vocabulary))
+        self.pairs_rows = False
         weakref.finalize(self, api.llama_model_free, handle)
 
     @property
@@ -147,8 +156,9 @@ class Context:
 
     def __init__(self, model: LoadedModel, cells: int, threads: int, kv_dtype: str) -> None:
         self.model = model
+        self._pairs_rows = model.pairs_rows
         parameters = api.llama_context_default_params()
-        parameters.n_ctx = cells
+        parameters.n_ctx = cells + (1 if self._pairs_rows else 0)
         parameters.n_batch = parameters.n_ubatch = PASS_TOKENS
         parameters.n_outputs_max = PASS_ROWS
         parameters.n_seq_max = MAX_IDS
@@ -191,7 +201,8 @@ class Context:
                 if outputs > PASS_ROWS:
                     break
                 stop += 1
-            self._decode(tokens[start:stop], positions[start:stop], ids[start:stop], want, start)
+            outputs_wanted = [index in want for index in range(start, stop)]
+            self._decode(tokens[start:stop], positions[start:stop], ids[start:stop], outputs_wanted)
             for index in range(start, stop):
                 if index in want:
                     row = api.llama_get_logits_ith(self._handle, index - start)
@@ -204,8 +215,28 @@ class Context:
         tokens: Sequence[int],
         positions: Sequence[int],
         ids: Sequence[Sequence[int]],
-        want: set[int],
-        start: int,
+        wanted: list[bool],
+    ) -> None:
+        has_twin = self._pairs_rows and len(tokens) == 1
+        if has_twin:
+            # A second row, of a sequence of its own, so that the kernel for several is taken.
+            tokens, positions, ids = [*tokens, *tokens], [*positions, 0], [*ids, [MOVING]]
+            wanted = wanted * 2
+        elif self._pairs_rows and sum(wanted) == 1:
+            # The last block and the head run for wanted rows only.
+            wanted[wanted.index(False)] = True
+        try:
+            self._decode_as_is(tokens, positions, ids, wanted)
+        finally:
+            if has_twin:
+                self.remove(MOVING, 0, -1)
+
+    def _decode_as_is(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        ids: Sequence[Sequence[int]],
+        wanted: Sequence[bool],
     ) -> None:
         batch = self._batch
         batch.n_tokens = len(tokens)
@@ -215,7 +246,7 @@ class Context:
             batch.n_seq_id[index] = len(owners)
             for number, owner in enumerate(owners):
                 batch.seq_id[index][number] = owner
-            batch.logits[index] = start + index in want
+            batch.logits[index] = wanted[index]
         with own_log() as log:
             status = api.llama_decode(self._handle, batch)
             if status == 1:

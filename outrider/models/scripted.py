@@ -33,6 +33,7 @@ class ScriptedLaw:
     """What decides a row, besides the tokens.
 
     `drift` 0 is the law of `seed`, 1 an independent one; in between their log-probabilities mix.
+    Laws of other `drift_seed`s drift towards other laws: drafts that err independently.
     """
 
     vocab: int = 16
@@ -40,6 +41,7 @@ class ScriptedLaw:
     order: int = 2
     drift: float = 0.0
     sharpness: float = 1.0
+    drift_seed: int = 0
 
 
 def scripted_logits(law: ScriptedLaw, contexts: Sequence[Sequence[int]]) -> Tensor:
@@ -55,7 +57,7 @@ def scripted_logits(law: ScriptedLaw, contexts: Sequence[Sequence[int]]) -> Tens
     """
     logits = _noise(law, contexts, law.seed)
     if law.drift > 0:
-        other = _noise(law, contexts, law.seed ^ _OTHER_LAW)
+        other = _noise(law, contexts, (law.seed ^ _OTHER_LAW) + law.drift_seed * _GOLDEN)
         logits = (1 - law.drift) * logits + law.drift * other
     return torch.from_numpy((logits * law.sharpness).astype(np.float32))
 
@@ -191,6 +193,7 @@ def load(argument: str, options: ModelOptions) -> ScriptedModel:
         order=arguments.whole("order", 2, 0, 64),
         drift=arguments.number("drift", 0.0, 0.0, 1.0),
         sharpness=arguments.number("sharpness", 1.0, 0.0, 1000.0),
+        drift_seed=arguments.whole("drift_seed", 0, 0, 2**32),
     )
     eos = arguments.optional_whole("eos", 0, law.vocab - 1)
     step_ms = arguments.number("step_ms", 0.0, 0.0, 60_000.0)

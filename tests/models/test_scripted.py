@@ -50,6 +50,18 @@ def test_rows_do_not_depend_on_the_batch() -> None:
     assert torch.equal(together, torch.stack(alone))
 
 
+def test_laws_drift_towards_the_law_of_their_drift_seed() -> None:
+    contexts = [[i] for i in range(64)]
+    target, one, other = (
+        scripted_logits(law_of(drift=drift, drift_seed=seed), contexts).double().flatten()
+        for drift, seed in ((0.0, 0), (0.5, 1), (0.5, 2))
+    )
+    errors = torch.corrcoef(torch.stack([one - 0.5 * target, other - 0.5 * target]))
+    assert abs(float(errors[0, 1])) < 0.1  # 2,048 numbers: independent within 4 deviations.
+    undrifted = scripted_logits(law_of(drift_seed=9), contexts).double().flatten()
+    assert torch.equal(undrifted, target)
+
+
 def test_rows_keep_their_bits_from_release_to_release() -> None:
     row = scripted_logits(ScriptedLaw(vocab=4, seed=5, drift=0.5, sharpness=2.0), [[1, 2]])[0]
     assert [value.hex() for value in row.tolist()] == GOLDEN_ROW
