@@ -151,7 +151,7 @@ def _at_depth(situation: Situation, depth: int) -> Situation:
 
 
 def _last_that(holds: Callable[[float], bool], most: float, precision: float) -> float | None:
-    """The largest number from 0 to `most` for which `holds`, if small ones do and large ones not."""
+    """The largest number from 0 to `most` for which it `holds`, if it does for small ones only."""
     if not holds(0.0):
         return None
     if holds(most):
