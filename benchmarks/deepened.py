@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from outrider.models.base import CausalModel, Feed
-from outrider.models.packaged import cache_folder
+from outrider.models.packaged_cache import cache_folder
 
 _BLOCK = re.compile(r"^model\.layers\.(\d+)\.(.+)$")
 _SCALED = ("self_attn.o_proj.weight", "mlp.down_proj.weight")

