@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession, Task
@@ -58,6 +58,7 @@ class Seat:
     session: DraftSession
     target: Target
     heard_at: float
+    known_tokens: int
     commits: deque[DraftCommit] = field(default_factory=deque)
     chunks: list[Chunk] = field(default_factory=list)
     error: OutriderError | None = None
@@ -70,6 +71,11 @@ class Seat:
         """Whether a pass could do something for it that its caller still wants."""
         is_live = self.error is None and not self.is_closed
         return is_live and len(self.chunks) < MAX_UNREAD_CHUNKS
+
+    def dated(self, chunk: Chunk) -> Chunk:
+        """The chunk with what the caller needs to tell the time on the wire from the time here."""
+        held_us = int((time.monotonic() - self.heard_at) * 1e6)
+        return replace(chunk, known_tokens=self.known_tokens, held_us=min(held_us, 2**32 - 1))
 
     def fail(self, error: OutriderError) -> None:
         """Ends the session with an error for its caller."""
@@ -117,7 +123,7 @@ class Scheduler:
             raise
         finally:
             job.when_over(self._leave)
-        seat = Seat(session, target, time.monotonic())
+        seat = Seat(session, target, time.monotonic(), len(opening.emitted_ids))
         if session.done_reason:
             seat.done = Done(session.done_reason)
         self._seats.append(seat)
@@ -129,6 +135,7 @@ class Scheduler:
         if len(seat.commits) >= MAX_UNAPPLIED_COMMITS:
             raise CapacityError(f"{MAX_UNAPPLIED_COMMITS} commits wait to be applied; slow down")
         seat.heard_at = time.monotonic()
+        seat.known_tokens = commit.base + len(commit.tokens)
         seat.commits.append(commit)
         self._changed.set()
 

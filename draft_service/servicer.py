@@ -102,7 +102,8 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             while True:
                 if seat.chunks:
                     chunks = self._scheduler.take(seat, _fitting(seat.chunks))
-                    yield draft_pb2.DraftResponse(chunk=chunk_to(_merged(chunks)))
+                    chunk = seat.dated(_merged(chunks))
+                    yield draft_pb2.DraftResponse(chunk=chunk_to(chunk))
                     continue
                 if seat.error is not None:
                     raise seat.error

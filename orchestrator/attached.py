@@ -1,10 +1,15 @@
 """A draft that takes part in a session, and how many nodes it may still send."""
 
+import time
+
 from orchestrator.peers import DraftPeer
 from orchestrator.requests import DraftStats
 from outrider.errors import InvalidArgumentError
-from outrider.types import DraftPlan
+from outrider.types import Chunk, DraftCommit, DraftPlan
 from outrider.wire.draft_client import DraftStream
+
+MAX_OPEN_COMMITS = 64
+"""A draft that answers none of so many is no longer timed by the oldest."""
 
 
 class Attached:
@@ -20,14 +25,36 @@ class Attached:
         self.link = link
         self.stats = stats
         self._allowance = 0
+        self._commits: dict[int, float] = {}
         self.allow(plan)
 
     def allow(self, plan: DraftPlan) -> None:
         """Lets it send what it can propose between two commits."""
         self._allowance += plan.depth * plan.width
 
-    def spend(self, nodes: int) -> None:
-        """Counts nodes that it sent; raises InvalidArgumentError for more than it may."""
+    def commit(self, commit: DraftCommit) -> None:
+        """Tells it what was emitted."""
+        if len(self._commits) >= MAX_OPEN_COMMITS:
+            self._commits.pop(next(iter(self._commits)))
+        self._commits[commit.base + len(commit.tokens)] = time.monotonic()
+        self.link.commit(commit)
+
+    def count(self, chunk: Chunk) -> None:
+        """Counts what it sent and the time behind it; raises InvalidArgumentError for more nodes
+        than it may send.
+        """
+        self._spend(len(chunk.nodes))
+        self.stats.drafted_tokens += len(chunk.nodes)
+        self.stats.steps += 1
+        self.stats.step_us += chunk.step_us
+        committed_at = self._commits.pop(chunk.known_tokens, None)
+        if committed_at is None:
+            return
+        away_us = int((self.link.heard_at - committed_at) * 1e6)
+        self.stats.wire_rounds += 1
+        self.stats.wire_us += max(0, away_us - chunk.held_us)
+
+    def _spend(self, nodes: int) -> None:
         self._allowance -= nodes
         if self._allowance < 0:
             raise InvalidArgumentError("it sent more nodes than its plan has room for")

@@ -34,6 +34,7 @@ class Limits:
     wait_nodes: int | None = None
     max_wait_us: int | None = None
     adaptive: bool = True
+    run_ahead: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +131,18 @@ def plan(seen: Observations, limits: Limits, has_drafts: bool) -> Plan:
     min_nodes, wait_us = _wait(seen, limits, nodes)
     return Plan(
         DraftPlan(
-            # While a pass verifies one stretch, the next one is being drafted.
-            depth=min(2 * limits.num_speculative_tokens, 256) if nodes else 0,
+            depth=_depth(limits) if nodes else 0,
             width=limits.width,
             proposal_top_k=limits.proposal_top_k,
         ),
         ReadinessPolicy(min_nodes, wait_us, nodes * limits.width),
     )
+
+
+def _depth(limits: Limits) -> int:
+    """While a pass verifies one stretch, the next one is being drafted."""
+    stretches = 2 if limits.run_ahead else 1
+    return min(stretches * limits.num_speculative_tokens, 256)
 
 
 def _worthwhile_nodes(seen: Observations, limits: Limits) -> int:

@@ -109,17 +109,29 @@ class Tokens:
 
 @dataclass(slots=True)
 class DraftStats:
-    """What a draft contributed."""
+    """What a draft contributed, and its times in microseconds: `step_us` of `steps` forward passes,
+    `wire_us` both ways between orchestrator and draft over `wire_rounds` commits.
+    """
 
     name: str
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     lost: bool = False
+    steps: int = 0
+    step_us: int = 0
+    wire_rounds: int = 0
+    wire_us: int = 0
 
 
 @dataclass(slots=True)
 class Stats:
-    """Counts and times of one request; times in microseconds."""
+    """Counts and times of one request; times in microseconds.
+
+    `wait_us`, `pass_rows` and `forward_us` have an entry for each verdict, and
+    `accepted_per_position[i]` counts the passes whose accepted path had more than i nodes.
+    `queue_us` is the part of the waits for which the model was busy with others, `reconcile_us` the
+    orchestrator's own work.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -134,6 +146,13 @@ class Stats:
     wire_bytes: int = 0
     resumes: int = 0
     wait_us: list[int] = field(default_factory=list)
+    pass_rows: list[int] = field(default_factory=list)
+    forward_us: list[int] = field(default_factory=list)
+    drafted_passes: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    queue_us: int = 0
+    accept_us: int = 0
+    reconcile_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,10 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
                 drafted_tokens=d.drafted_tokens,
                 accepted_tokens=d.accepted_tokens,
                 lost=d.lost,
+                steps=d.steps,
+                step_us=d.step_us,
+                wire_rounds=d.wire_rounds,
+                wire_us=d.wire_us,
             )
             for d in stats.drafts
         ],
@@ -191,6 +195,13 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
         wire_bytes=stats.wire_bytes,
         resumes=stats.resumes,
         wait_us=stats.wait_us,
+        pass_rows=stats.pass_rows,
+        forward_us=stats.forward_us,
+        drafted_passes=stats.drafted_passes,
+        accepted_per_position=stats.accepted_per_position,
+        queue_us=stats.queue_us,
+        accept_us=stats.accept_us,
+        reconcile_us=stats.reconcile_us,
     )
 
 

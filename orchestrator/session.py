@@ -148,11 +148,10 @@ class Session:
 
         Raises InvalidArgumentError where the chunk breaks the protocol.
         """
-        draft.spend(len(relayed.chunk.nodes))
+        draft.count(relayed.chunk)
         growth = self.tree.grow(relayed.chunk)
         if growth.duplicate:
             raise InvalidArgumentError("it sent a node id twice")
-        draft.stats.drafted_tokens += len(relayed.chunk.nodes)
         self._seen = self._seen.with_step(relayed.chunk.step_us)
         if self.verify is not None and growth.dropped < len(relayed.chunk.nodes):
             self.verify.extend(relayed)
@@ -169,6 +168,7 @@ class Session:
             raise InternalError(
                 f"the verifier's verdict starts at token {verdict.base}, {known} are committed"
             )
+        started_ns = time.perf_counter_ns()
         verdict, tokens = self._answer.take(verdict)
         self.tree.commit(verdict.tokens, fresh=verdict.fresh)
         self._seen = self._seen.with_verdict(verdict)
@@ -179,6 +179,7 @@ class Session:
         else:
             # The verifier knows nothing of stop strings: it would go on.
             self.close()
+        self.stats.reconcile_us += (time.perf_counter_ns() - started_ns) // 1000
         return Tokens(tokens)
 
     def notice(self, text: str) -> None:
@@ -220,7 +221,7 @@ class Session:
         changed = new_plan.draft if new_plan.draft != self._plan.draft else None
         commit = DraftCommit(verdict.base, verdict.tokens, changed, verdict.fresh)
         for draft in self.drafts.values():
-            draft.link.commit(commit)
+            draft.commit(commit)
             draft.allow(new_plan.draft)
         self._set_policy(new_plan)
 
@@ -245,10 +246,19 @@ class Session:
         stats.emitted_tokens += len(verdict.tokens)
         stats.target_passes += 1
         stats.verified_tokens += verdict.drafted
-        stats.wait_us.append(min(verdict.timing.wait_us, 2**32 - 1))
-        for node_id in verdict.node_ids:
+        stats.drafted_passes += 1 if verdict.drafted else 0
+        timing = verdict.timing
+        stats.wait_us.append(min(timing.wait_us, 2**32 - 1))
+        stats.pass_rows.append(timing.rows)
+        stats.forward_us.append(min(timing.forward_us, 2**32 - 1))
+        stats.queue_us += timing.queue_us
+        stats.accept_us += timing.accept_us
+        per_position = stats.accepted_per_position
+        for position, node_id in enumerate(verdict.node_ids):
             if node_id:
                 stats.accepted_tokens += 1
+                per_position.extend([0] * (position + 1 - len(per_position)))
+                per_position[position] += 1
                 author = self._names.get(node_id >> DRAFT_INDEX_SHIFT)
                 if author is not None:
                     author.accepted_tokens += 1

@@ -45,6 +45,11 @@ class OrchestratorSettings(ServerSettings):
         7, ge=1, le=128, description="Longest drafted path that one target pass verifies"
     )
     width: int = Field(1, ge=1, le=32, description="Children that a draft proposes at each node")
+    run_ahead: bool = Field(
+        True,
+        description="Draft on while the target verifies; --no-run-ahead makes drafts wait for the "
+        "verdict, for comparison",
+    )
     proposal_top_k: int = Field(
         64, ge=1, le=1024, description="Support of a proposal row (rejection and block)"
     )
@@ -99,6 +104,7 @@ class OrchestratorSettings(ServerSettings):
         return Limits(
             num_speculative_tokens=self.num_speculative_tokens,
             width=self.width,
+            run_ahead=self.run_ahead,
             proposal_top_k=self.proposal_top_k,
             wait_nodes=self.wait_nodes,
             max_wait_us=None if self.max_wait_ms is None else int(self.max_wait_ms * 1000),

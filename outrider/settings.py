@@ -28,8 +28,9 @@ class ModelSettings(BaseModel):
     model: str = Field(
         "smollm2",
         min_length=1,
-        description="Hub name (org/name), folder, smollm2 or gemma3 (small packaged models), or "
-        "backend:argument such as ngram: or scripted:vocab=32",
+        description="Hub name (org/name), folder, GGUF file (model.gguf, org/name/file.gguf), "
+        "smollm2, gemma3 or smollm2.gguf (small packaged models), or backend:argument such as "
+        "ngram: or scripted:vocab=32",
     )
     revision: str = Field("", description="Branch, tag or commit of a hub model")
     trust_remote_code: bool = Field(False, description="Run code that comes with a hub model")
@@ -38,6 +39,13 @@ class ModelSettings(BaseModel):
     device_map: str = Field("", description="Spread over several GPUs: auto, balanced, sequential")
     quantization: str = Field("", description="Quantisation config: JSON, or a path to a JSON file")
     threads: int = Field(0, ge=0, le=1024, description="CPU threads of the model; 0: all cores")
+    n_gpu_layers: int = Field(
+        -1,
+        ge=-1,
+        le=9999,
+        description="GGUF: layers on the GPU; -1: all, 0: none. Without a GPU it means nothing",
+    )
+    kv_dtype: str = Field("auto", description="GGUF: KV cache in f16 (auto), f32 or q8_0")
     kv_tokens: int = Field(
         16384, ge=64, le=2**26, description="Tokens that the KV cache holds, all sessions together"
     )

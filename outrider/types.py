@@ -189,11 +189,16 @@ class ProposalRow:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Nodes that a draft made, parents first, and the rows its SAMPLED nodes were drawn from."""
+    """Nodes that a draft made, parents first, and the rows its SAMPLED nodes were drawn from.
+
+    When it was sent the draft knew of `known_tokens` emitted ones, for `held_us` by then.
+    """
 
     nodes: tuple[Node, ...]
     rows: tuple[ProposalRow, ...] = ()
     step_us: int = 0
+    known_tokens: int = 0
+    held_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +239,16 @@ class ReadinessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """Where the time of one pass went, in microseconds."""
+    """Where the time of one pass went, in microseconds. `queue_us` is the part of `wait_us` for
+    which the session was ready and the model busy.
+    """
 
     wait_us: int = 0
     forward_us: int = 0
     accept_us: int = 0
     rows: int = 0
     batch_sessions: int = 1
+    queue_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """gRPC in, sessions and verdicts out: convert, call, convert."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any
@@ -103,8 +104,10 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                 kind = request.WhichOneof("kind")
                 if kind == "extend":
                     session.extend(chunk_from(request.extend, self._model.info.vocab_size))
+                    session.note_candidates(time.monotonic())
                 elif kind == "policy":
                     session.set_policy(policy_from(request.policy))
+                    session.note_candidates(time.monotonic())
                 elif kind == "close":
                     return
                 else:

@@ -47,6 +47,7 @@ class Session:
     round_index: int = 0
     last_verdict_at: float = field(init=False)
     unread_since: float | None = None
+    enough_since: float | None = None
     is_running: bool = False
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,6 +97,11 @@ class Session:
         """The tree grows with whatever of the chunk is alive."""
         self.tree.grow(chunk)
 
+    def note_candidates(self, now: float) -> None:
+        """Remembers since when those that the policy waits for are there."""
+        if self.enough_since is None and self._has_enough():
+            self.enough_since = now
+
     def work(self, budget: int) -> Work:
         """What the next pass runs, at most `budget` tokens (at least one)."""
         position = self.length
@@ -144,12 +150,15 @@ class Session:
                 accept_us=outcome.accept_us,
                 rows=work.num_tokens,
                 batch_sessions=batch,
+                queue_us=int((started - self._ready_since(started)) * 1e6),
             ),
             logprobs=outcome.logprobs[: len(tokens)],
             fresh=outcome.acceptance.fresh,
         )
         self.round_index += 1
         self.last_verdict_at = now
+        self.enough_since = None
+        self.note_candidates(now)
         self.verdicts.append(verdict)
         self.unread_since = self.unread_since or now
         self.changed.set()
@@ -168,6 +177,16 @@ class Session:
         """Ends the session with an error for its caller."""
         self.error = self.error or error
         self.changed.set()
+
+    def _ready_since(self, started: float) -> float:
+        """Since when it could have been verified, before a pass that `started` then. The first pass
+        ends with the prompt, which is no waiting.
+        """
+        if self.round_index == 0:
+            return started
+        waited = self.last_verdict_at + self.policy.max_wait_us / 1e6
+        since = waited if self.enough_since is None else min(waited, self.enough_since)
+        return min(max(since, self.last_verdict_at), started)
 
     def _room(self) -> int:
         """Tokens that may still be emitted."""

@@ -7,17 +7,27 @@ from outrider.v1 import orchestrator_pb2
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """What one draft contributed."""
+    """What one draft contributed. `step_us` is the time of its `steps` forward passes, `wire_us`
+    that on the way between it and the orchestrator and back, over `wire_rounds` commits.
+    """
 
     name: str
     drafted_tokens: int
     accepted_tokens: int
     lost: bool
+    steps: int
+    step_us: int
+    wire_rounds: int
+    wire_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts and times of one answer, named as in `GenerateStats` of the protocol."""
+    """Counts and times of one answer, named as in `GenerateStats` of the protocol.
+
+    `wait_us`, `pass_rows` and `forward_us` have an entry for each target pass.
+    `accepted_per_position[i]` counts the passes whose accepted path had more than i nodes.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -32,6 +42,13 @@ class Stats:
     wire_bytes: int
     resumes: int
     wait_us: tuple[int, ...]
+    pass_rows: tuple[int, ...]
+    forward_us: tuple[int, ...]
+    drafted_passes: int
+    accepted_per_position: tuple[int, ...]
+    queue_us: int
+    accept_us: int
+    reconcile_us: int
 
     @property
     def tokens_per_pass(self) -> float:
@@ -63,7 +80,16 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
         verified_tokens=message.verified_tokens,
         accepted_tokens=message.accepted_tokens,
         drafts=tuple(
-            DraftStats(draft.name, draft.drafted_tokens, draft.accepted_tokens, draft.lost)
+            DraftStats(
+                name=draft.name,
+                drafted_tokens=draft.drafted_tokens,
+                accepted_tokens=draft.accepted_tokens,
+                lost=draft.lost,
+                steps=draft.steps,
+                step_us=draft.step_us,
+                wire_rounds=draft.wire_rounds,
+                wire_us=draft.wire_us,
+            )
             for draft in message.drafts
         ),
         first_token_us=message.first_token_us,
@@ -72,4 +98,11 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
         wire_bytes=message.wire_bytes,
         resumes=message.resumes,
         wait_us=tuple(message.wait_us),
+        pass_rows=tuple(message.pass_rows),
+        forward_us=tuple(message.forward_us),
+        drafted_passes=message.drafted_passes,
+        accepted_per_position=tuple(message.accepted_per_position),
+        queue_us=message.queue_us,
+        accept_us=message.accept_us,
+        reconcile_us=message.reconcile_us,
     )

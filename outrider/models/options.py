@@ -15,13 +15,16 @@ class ModelOptions:
     device_map: str = ""
     quantization: str = ""
     threads: int = 0
+    n_gpu_layers: int = -1
+    kv_dtype: str = "auto"
     kv_tokens: int = 16384
     context_tokens: int = 0
     revision: str = ""
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        for name, low in (("threads", 0), ("kv_tokens", 1), ("context_tokens", 0)):
+        lowest = (("threads", 0), ("n_gpu_layers", -1), ("kv_tokens", 1), ("context_tokens", 0))
+        for name, low in lowest:
             value = getattr(self, name)
             if value < low:
                 raise InvalidArgumentError(

@@ -395,8 +395,14 @@ class DraftChunk(message.Message):
     NODES_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
     STEP_US_FIELD_NUMBER: builtins.int
+    KNOWN_TOKENS_FIELD_NUMBER: builtins.int
+    HELD_US_FIELD_NUMBER: builtins.int
     step_us: builtins.int
     """Draft time per forward pass behind this chunk, in microseconds."""
+    known_tokens: builtins.int
+    """Emitted tokens that the draft knew of when it sent this."""
+    held_us: builtins.int
+    """From the commit (or the opening) that told it of the last of them to the sending of this chunk, in microseconds."""
     @builtins.property
     def nodes(self) -> containers.RepeatedCompositeFieldContainer[Node]:
         """New nodes; a parent comes before its children."""
@@ -411,10 +417,12 @@ class DraftChunk(message.Message):
         nodes: abc.Iterable[Node] | None = ...,
         rows: abc.Iterable[ProposalRow] | None = ...,
         step_us: builtins.int = ...,
+        known_tokens: builtins.int = ...,
+        held_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["nodes", b"nodes", "rows", b"rows", "step_us", b"step_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["held_us", b"held_us", "known_tokens", b"known_tokens", "nodes", b"nodes", "rows", b"rows", "step_us", b"step_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,6 +437,7 @@ class StepTiming(message.Message):
     ACCEPT_US_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
     BATCH_SESSIONS_FIELD_NUMBER: builtins.int
+    QUEUE_US_FIELD_NUMBER: builtins.int
     wait_us: builtins.int
     """From the previous verdict of the session to the start of this pass."""
     forward_us: builtins.int
@@ -439,6 +448,8 @@ class StepTiming(message.Message):
     """Rows of the pass that belong to this session."""
     batch_sessions: builtins.int
     """Sessions in the pass."""
+    queue_us: builtins.int
+    """The part of wait_us for which the session was ready and the model was busy with others."""
     def __init__(
         self,
         *,
@@ -447,10 +458,11 @@ class StepTiming(message.Message):
         accept_us: builtins.int = ...,
         rows: builtins.int = ...,
         batch_sessions: builtins.int = ...,
+        queue_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "batch_sessions", b"batch_sessions", "forward_us", b"forward_us", "rows", b"rows", "wait_us", b"wait_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "batch_sessions", b"batch_sessions", "forward_us", b"forward_us", "queue_us", b"queue_us", "rows", b"rows", "wait_us", b"wait_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,7 +488,7 @@ class ModelInfo(message.Message):
     model_name: builtins.str
     """Name the model was loaded under."""
     backend: builtins.str
-    """Backend that runs it: hf, ngram, scripted."""
+    """Backend that runs it: hf, llamacpp, ngram, scripted."""
     tokenizer_hash: builtins.str
     """SHA-256 (hex) over the tokenizer's id to bytes table. Empty: the model works on ids of any tokenizer."""
     vocab_size: builtins.int
@@ -607,5 +619,137 @@ class TokenIds(message.Message):
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class GpuFacts(message.Message):
+    """A graphics processor of a machine."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    FREE_BYTES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Its name."""
+    total_bytes: builtins.int
+    """Its memory, in bytes."""
+    free_bytes: builtins.int
+    """What nobody uses of it, in bytes."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        total_bytes: builtins.int = ...,
+        free_bytes: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["free_bytes", b"free_bytes", "name", b"name", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class LibraryVersion(message.Message):
+    """Something that a service runs on, by its version."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Its name, as its users import or call it."""
+    version: builtins.str
+    """Its version."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        version: builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["name", b"name", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class HostFacts(message.Message):
+    """What a service runs on, and what its model takes."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
+    VERSIONS_FIELD_NUMBER: builtins.int
+    SYSTEM_FIELD_NUMBER: builtins.int
+    CPU_FIELD_NUMBER: builtins.int
+    CORES_FIELD_NUMBER: builtins.int
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    MEMORY_AVAILABLE_BYTES_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
+    CLOCK_US_FIELD_NUMBER: builtins.int
+    WEIGHTS_BYTES_FIELD_NUMBER: builtins.int
+    KV_BYTES_PER_TOKEN_FIELD_NUMBER: builtins.int
+    KV_TOKENS_FIELD_NUMBER: builtins.int
+    THREADS_FIELD_NUMBER: builtins.int
+    MAX_SESSIONS_FIELD_NUMBER: builtins.int
+    version: builtins.str
+    """Version of the outrider package."""
+    protocol_version: builtins.int
+    """Protocol version of the service."""
+    system: builtins.str
+    """Operating system."""
+    cpu: builtins.str
+    """Name of the processor."""
+    cores: builtins.int
+    """Cores that the process may use."""
+    memory_total_bytes: builtins.int
+    """Main memory, in bytes."""
+    memory_available_bytes: builtins.int
+    """What could still be had of it, in bytes."""
+    clock_us: builtins.int
+    """The machine's clock, in microseconds since 1970-01-01 UTC."""
+    weights_bytes: builtins.int
+    """Bytes that the model's weights take; 0: unknown, or no model."""
+    kv_bytes_per_token: builtins.int
+    """Bytes of KV cache for each token; 0: unknown, or no model."""
+    kv_tokens: builtins.int
+    """Tokens that the KV cache holds; 0: no model."""
+    threads: builtins.int
+    """CPU threads of the model; 0: its library's choice."""
+    max_sessions: builtins.int
+    """Sessions that may be open at once; 0: no model."""
+    @builtins.property
+    def versions(self) -> containers.RepeatedCompositeFieldContainer[LibraryVersion]:
+        """Versions of what it runs on: python, grpcio and whichever model library has been loaded."""
+
+    @builtins.property
+    def gpus(self) -> containers.RepeatedCompositeFieldContainer[GpuFacts]:
+        """Graphics processors that the process can see."""
+
+    def __init__(
+        self,
+        *,
+        version: builtins.str = ...,
+        protocol_version: builtins.int = ...,
+        versions: abc.Iterable[LibraryVersion] | None = ...,
+        system: builtins.str = ...,
+        cpu: builtins.str = ...,
+        cores: builtins.int = ...,
+        memory_total_bytes: builtins.int = ...,
+        memory_available_bytes: builtins.int = ...,
+        gpus: abc.Iterable[GpuFacts] | None = ...,
+        clock_us: builtins.int = ...,
+        weights_bytes: builtins.int = ...,
+        kv_bytes_per_token: builtins.int = ...,
+        kv_tokens: builtins.int = ...,
+        threads: builtins.int = ...,
+        max_sessions: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["clock_us", b"clock_us", "cores", b"cores", "cpu", b"cpu", "gpus", b"gpus", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_tokens", b"kv_tokens", "max_sessions", b"max_sessions", "memory_available_bytes", b"memory_available_bytes", "memory_total_bytes", b"memory_total_bytes", "protocol_version", b"protocol_version", "system", b"system", "threads", b"threads", "version", b"version", "versions", b"versions", "weights_bytes", b"weights_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...

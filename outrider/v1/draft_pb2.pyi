@@ -20,6 +20,56 @@ else:
 DESCRIPTOR: descriptor.FileDescriptor
 
 @typing.final
+class DraftServiceDiagnoseRequest(message.Message):
+    """Asks what the service runs on."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    PAYLOAD_FIELD_NUMBER: builtins.int
+    REPLY_BYTES_FIELD_NUMBER: builtins.int
+    payload: builtins.bytes
+    """Any bytes, at most 1 MiB."""
+    reply_bytes: builtins.int
+    """Bytes of payload wanted back, at most 1 MiB."""
+    def __init__(
+        self,
+        *,
+        payload: builtins.bytes = ...,
+        reply_bytes: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["payload", b"payload", "reply_bytes", b"reply_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class DraftServiceDiagnoseResponse(message.Message):
+    """What the service runs on."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: builtins.int
+    PAYLOAD_FIELD_NUMBER: builtins.int
+    payload: builtins.bytes
+    """As many bytes as were wanted."""
+    @builtins.property
+    def host(self) -> common_pb2.HostFacts:
+        """Facts about machine and process."""
+
+    def __init__(
+        self,
+        *,
+        host: common_pb2.HostFacts | None = ...,
+        payload: builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = typing.Literal["host", b"host"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["host", b"host", "payload", b"payload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
 class DraftServiceGetModelInfoRequest(message.Message):
     """Asks which model the service runs."""
 

@@ -50,6 +50,11 @@ class DraftServiceStub:
                 request_serializer=outrider_dot_v1_dot_draft__pb2.DraftRequest.SerializeToString,
                 response_deserializer=outrider_dot_v1_dot_draft__pb2.DraftResponse.FromString,
                 _registered_method=True)
+        self.Diagnose = channel.unary_unary(
+                '/outrider.v1.DraftService/Diagnose',
+                request_serializer=outrider_dot_v1_dot_draft__pb2.DraftServiceDiagnoseRequest.SerializeToString,
+                response_deserializer=outrider_dot_v1_dot_draft__pb2.DraftServiceDiagnoseResponse.FromString,
+                _registered_method=True)
 
 
 class DraftServiceServicer:
@@ -77,6 +82,13 @@ class DraftServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Diagnose(self, request, context):
+        """What the service runs on. Payloads in both directions measure the line.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DraftServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_DraftServiceServicer_to_server(servicer, server):
                     servicer.Draft,
                     request_deserializer=outrider_dot_v1_dot_draft__pb2.DraftRequest.FromString,
                     response_serializer=outrider_dot_v1_dot_draft__pb2.DraftResponse.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=outrider_dot_v1_dot_draft__pb2.DraftServiceDiagnoseRequest.FromString,
+                    response_serializer=outrider_dot_v1_dot_draft__pb2.DraftServiceDiagnoseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class DraftService:
             '/outrider.v1.DraftService/Draft',
             outrider_dot_v1_dot_draft__pb2.DraftRequest.SerializeToString,
             outrider_dot_v1_dot_draft__pb2.DraftResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.v1.DraftService/Diagnose',
+            outrider_dot_v1_dot_draft__pb2.DraftServiceDiagnoseRequest.SerializeToString,
+            outrider_dot_v1_dot_draft__pb2.DraftServiceDiagnoseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class DraftServiceStub:
     """Tells the draft a target's vocabulary, so that it can draft for a target of another tokenizer."""
     Draft: grpc.StreamStreamMultiCallable[draft_pb2.DraftRequest, draft_pb2.DraftResponse]
     """One session: open first, then commits and plans in, chunks out. Half-closing ends the session."""
+    Diagnose: grpc.UnaryUnaryMultiCallable[draft_pb2.DraftServiceDiagnoseRequest, draft_pb2.DraftServiceDiagnoseResponse]
+    """What the service runs on. Payloads in both directions measure the line."""
 
 @typing.type_check_only
 class DraftServiceAsyncStub(DraftServiceStub):
@@ -51,6 +53,8 @@ class DraftServiceAsyncStub(DraftServiceStub):
     """Tells the draft a target's vocabulary, so that it can draft for a target of another tokenizer."""
     Draft: aio.StreamStreamMultiCallable[draft_pb2.DraftRequest, draft_pb2.DraftResponse]  # type: ignore[assignment]
     """One session: open first, then commits and plans in, chunks out. Half-closing ends the session."""
+    Diagnose: aio.UnaryUnaryMultiCallable[draft_pb2.DraftServiceDiagnoseRequest, draft_pb2.DraftServiceDiagnoseResponse]  # type: ignore[assignment]
+    """What the service runs on. Payloads in both directions measure the line."""
 
 class DraftServiceServicer(metaclass=abc_1.ABCMeta):
     """Drafts candidate tokens. Called by the orchestrator only."""
@@ -78,5 +82,13 @@ class DraftServiceServicer(metaclass=abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[abc.Iterator[draft_pb2.DraftResponse], abc.AsyncIterator[draft_pb2.DraftResponse]]:
         """One session: open first, then commits and plans in, chunks out. Half-closing ends the session."""
+
+    @abc_1.abstractmethod
+    def Diagnose(
+        self,
+        request: draft_pb2.DraftServiceDiagnoseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[draft_pb2.DraftServiceDiagnoseResponse, abc.Awaitable[draft_pb2.DraftServiceDiagnoseResponse]]:
+        """What the service runs on. Payloads in both directions measure the line."""
 
 def add_DraftServiceServicer_to_server(servicer: DraftServiceServicer, server: typing.Union[grpc.Server, aio.Server]) -> None: ...

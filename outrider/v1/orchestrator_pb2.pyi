@@ -322,6 +322,10 @@ class DraftStats(message.Message):
     DRAFTED_TOKENS_FIELD_NUMBER: builtins.int
     ACCEPTED_TOKENS_FIELD_NUMBER: builtins.int
     LOST_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    STEP_US_FIELD_NUMBER: builtins.int
+    WIRE_ROUNDS_FIELD_NUMBER: builtins.int
+    WIRE_US_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the draft."""
     drafted_tokens: builtins.int
@@ -330,6 +334,14 @@ class DraftStats(message.Message):
     """Its nodes that were accepted."""
     lost: builtins.bool
     """Whether it was lost before the end."""
+    steps: builtins.int
+    """Forward passes behind the chunks received from it."""
+    step_us: builtins.int
+    """Their time, in microseconds."""
+    wire_rounds: builtins.int
+    """Commits that a chunk answered, where the way of both was measured."""
+    wire_us: builtins.int
+    """Time on the way, both ways, over those commits, in microseconds."""
     def __init__(
         self,
         *,
@@ -337,10 +349,14 @@ class DraftStats(message.Message):
         drafted_tokens: builtins.int = ...,
         accepted_tokens: builtins.int = ...,
         lost: builtins.bool = ...,
+        steps: builtins.int = ...,
+        step_us: builtins.int = ...,
+        wire_rounds: builtins.int = ...,
+        wire_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,6 +379,13 @@ class GenerateStats(message.Message):
     WIRE_BYTES_FIELD_NUMBER: builtins.int
     RESUMES_FIELD_NUMBER: builtins.int
     WAIT_US_FIELD_NUMBER: builtins.int
+    PASS_ROWS_FIELD_NUMBER: builtins.int
+    FORWARD_US_FIELD_NUMBER: builtins.int
+    DRAFTED_PASSES_FIELD_NUMBER: builtins.int
+    ACCEPTED_PER_POSITION_FIELD_NUMBER: builtins.int
+    QUEUE_US_FIELD_NUMBER: builtins.int
+    ACCEPT_US_FIELD_NUMBER: builtins.int
+    RECONCILE_US_FIELD_NUMBER: builtins.int
     prompt_tokens: builtins.int
     """Tokens of the prompt."""
     cached_tokens: builtins.int
@@ -385,6 +408,14 @@ class GenerateStats(message.Message):
     """Their bytes, without gRPC framing."""
     resumes: builtins.int
     """Times that a broken verify stream was resumed."""
+    drafted_passes: builtins.int
+    """Passes in which at least one drafted node was verified."""
+    queue_us: builtins.int
+    """Time for which passes waited for the model while it was busy with other sessions, in microseconds."""
+    accept_us: builtins.int
+    """Time of warping, acceptance and rollback at the verifier, in microseconds."""
+    reconcile_us: builtins.int
+    """The orchestrator's own work on the verdicts, in microseconds."""
     @builtins.property
     def drafts(self) -> containers.RepeatedCompositeFieldContainer[DraftStats]:
         """Per draft."""
@@ -392,6 +423,18 @@ class GenerateStats(message.Message):
     @builtins.property
     def wait_us(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """For each verdict the wait from the verdict before it to the start of its pass, in microseconds."""
+
+    @builtins.property
+    def pass_rows(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each verdict the tokens that its pass ran."""
+
+    @builtins.property
+    def forward_us(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each verdict the time of its target pass, shared with other sessions, in microseconds."""
+
+    @builtins.property
+    def accepted_per_position(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """At index i the passes whose accepted path had more than i nodes."""
 
     def __init__(
         self,
@@ -409,10 +452,17 @@ class GenerateStats(message.Message):
         wire_bytes: builtins.int = ...,
         resumes: builtins.int = ...,
         wait_us: abc.Iterable[builtins.int] | None = ...,
+        pass_rows: abc.Iterable[builtins.int] | None = ...,
+        forward_us: abc.Iterable[builtins.int] | None = ...,
+        drafted_passes: builtins.int = ...,
+        accepted_per_position: abc.Iterable[builtins.int] | None = ...,
+        queue_us: builtins.int = ...,
+        accept_us: builtins.int = ...,
+        reconcile_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "cached_tokens", b"cached_tokens", "drafts", b"drafts", "emitted_tokens", b"emitted_tokens", "first_token_us", b"first_token_us", "messages", b"messages", "prompt_tokens", b"prompt_tokens", "resumes", b"resumes", "target_passes", b"target_passes", "total_us", b"total_us", "verified_tokens", b"verified_tokens", "wait_us", b"wait_us", "wire_bytes", b"wire_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "accepted_per_position", b"accepted_per_position", "accepted_tokens", b"accepted_tokens", "cached_tokens", b"cached_tokens", "drafted_passes", b"drafted_passes", "drafts", b"drafts", "emitted_tokens", b"emitted_tokens", "first_token_us", b"first_token_us", "forward_us", b"forward_us", "messages", b"messages", "pass_rows", b"pass_rows", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "reconcile_us", b"reconcile_us", "resumes", b"resumes", "target_passes", b"target_passes", "total_us", b"total_us", "verified_tokens", b"verified_tokens", "wait_us", b"wait_us", "wire_bytes", b"wire_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -570,5 +620,115 @@ class GetClusterResponse(message.Message):
     _HasFieldArgType: _TypeAlias = typing.Literal["verify", b"verify"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "verify", b"verify"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class DiagnoseRequest(message.Message):
+    """Asks for a diagnosis."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    MEASURE_BANDWIDTH_FIELD_NUMBER: builtins.int
+    measure_bandwidth: builtins.bool
+    """Also send payloads, to measure how many bytes a second the lines carry."""
+    def __init__(
+        self,
+        *,
+        measure_bandwidth: builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["measure_bandwidth", b"measure_bandwidth"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class ServiceDiagnosis(message.Message):
+    """One service as the orchestrator measured it."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    ROUND_TRIP_US_FIELD_NUMBER: builtins.int
+    SENT_BYTES_PER_S_FIELD_NUMBER: builtins.int
+    RECEIVED_BYTES_PER_S_FIELD_NUMBER: builtins.int
+    CLOCK_OFFSET_US_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the service in stats and notices."""
+    address: builtins.str
+    """Its address."""
+    problem: builtins.str
+    """Why it could not be measured; empty: it was."""
+    round_trip_us: builtins.int
+    """Median round-trip time of a small call, in microseconds."""
+    sent_bytes_per_s: builtins.int
+    """Bytes a second towards the service; 0: not measured."""
+    received_bytes_per_s: builtins.int
+    """Bytes a second from the service; 0: not measured."""
+    clock_offset_us: builtins.int
+    """How far the service's clock is ahead of the orchestrator's, in microseconds."""
+    @builtins.property
+    def host(self) -> common_pb2.HostFacts:
+        """What it runs on."""
+
+    @builtins.property
+    def model(self) -> common_pb2.ModelInfo:
+        """Its model."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        address: builtins.str = ...,
+        problem: builtins.str = ...,
+        host: common_pb2.HostFacts | None = ...,
+        model: common_pb2.ModelInfo | None = ...,
+        round_trip_us: builtins.int = ...,
+        sent_bytes_per_s: builtins.int = ...,
+        received_bytes_per_s: builtins.int = ...,
+        clock_offset_us: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = typing.Literal["host", b"host", "model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["address", b"address", "clock_offset_us", b"clock_offset_us", "host", b"host", "model", b"model", "name", b"name", "problem", b"problem", "received_bytes_per_s", b"received_bytes_per_s", "round_trip_us", b"round_trip_us", "sent_bytes_per_s", b"sent_bytes_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+@typing.final
+class DiagnoseResponse(message.Message):
+    """The diagnosis."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: builtins.int
+    VERIFY_FIELD_NUMBER: builtins.int
+    DRAFTS_FIELD_NUMBER: builtins.int
+    @builtins.property
+    def host(self) -> common_pb2.HostFacts:
+        """What the orchestrator runs on."""
+
+    @builtins.property
+    def verify(self) -> ServiceDiagnosis:
+        """The verifier."""
+
+    @builtins.property
+    def drafts(self) -> containers.RepeatedCompositeFieldContainer[ServiceDiagnosis]:
+        """The drafts."""
+
+    def __init__(
+        self,
+        *,
+        host: common_pb2.HostFacts | None = ...,
+        verify: ServiceDiagnosis | None = ...,
+        drafts: abc.Iterable[ServiceDiagnosis] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = typing.Literal["host", b"host", "verify", b"verify"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "host", b"host", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...

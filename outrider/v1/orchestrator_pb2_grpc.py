@@ -50,6 +50,11 @@ class OrchestratorServiceStub:
                 request_serializer=outrider_dot_v1_dot_orchestrator__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=outrider_dot_v1_dot_orchestrator__pb2.GetClusterResponse.FromString,
                 _registered_method=True)
+        self.Diagnose = channel.unary_unary(
+                '/outrider.v1.OrchestratorService/Diagnose',
+                request_serializer=outrider_dot_v1_dot_orchestrator__pb2.DiagnoseRequest.SerializeToString,
+                response_deserializer=outrider_dot_v1_dot_orchestrator__pb2.DiagnoseResponse.FromString,
+                _registered_method=True)
 
 
 class OrchestratorServiceServicer:
@@ -77,6 +82,13 @@ class OrchestratorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Diagnose(self, request, context):
+        """What every service runs on, and the lines between them, measured now; takes seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OrchestratorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.GetCluster,
                     request_deserializer=outrider_dot_v1_dot_orchestrator__pb2.GetClusterRequest.FromString,
                     response_serializer=outrider_dot_v1_dot_orchestrator__pb2.GetClusterResponse.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=outrider_dot_v1_dot_orchestrator__pb2.DiagnoseRequest.FromString,
+                    response_serializer=outrider_dot_v1_dot_orchestrator__pb2.DiagnoseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class OrchestratorService:
             '/outrider.v1.OrchestratorService/GetCluster',
             outrider_dot_v1_dot_orchestrator__pb2.GetClusterRequest.SerializeToString,
             outrider_dot_v1_dot_orchestrator__pb2.GetClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.v1.OrchestratorService/Diagnose',
+            outrider_dot_v1_dot_orchestrator__pb2.DiagnoseRequest.SerializeToString,
+            outrider_dot_v1_dot_orchestrator__pb2.DiagnoseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class OrchestratorServiceStub:
     """Generates; the stream starts with started, ends with finished."""
     GetCluster: grpc.UnaryUnaryMultiCallable[orchestrator_pb2.GetClusterRequest, orchestrator_pb2.GetClusterResponse]
     """The verifier and the drafts, and how they are."""
+    Diagnose: grpc.UnaryUnaryMultiCallable[orchestrator_pb2.DiagnoseRequest, orchestrator_pb2.DiagnoseResponse]
+    """What every service runs on, and the lines between them, measured now; takes seconds."""
 
 @typing.type_check_only
 class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
@@ -51,6 +53,8 @@ class OrchestratorServiceAsyncStub(OrchestratorServiceStub):
     """Generates; the stream starts with started, ends with finished."""
     GetCluster: aio.UnaryUnaryMultiCallable[orchestrator_pb2.GetClusterRequest, orchestrator_pb2.GetClusterResponse]  # type: ignore[assignment]
     """The verifier and the drafts, and how they are."""
+    Diagnose: aio.UnaryUnaryMultiCallable[orchestrator_pb2.DiagnoseRequest, orchestrator_pb2.DiagnoseResponse]  # type: ignore[assignment]
+    """What every service runs on, and the lines between them, measured now; takes seconds."""
 
 class OrchestratorServiceServicer(metaclass=abc_1.ABCMeta):
     """Generates text with the target's distribution, helped by drafts."""
@@ -78,5 +82,13 @@ class OrchestratorServiceServicer(metaclass=abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[orchestrator_pb2.GetClusterResponse, abc.Awaitable[orchestrator_pb2.GetClusterResponse]]:
         """The verifier and the drafts, and how they are."""
+
+    @abc_1.abstractmethod
+    def Diagnose(
+        self,
+        request: orchestrator_pb2.DiagnoseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[orchestrator_pb2.DiagnoseResponse, abc.Awaitable[orchestrator_pb2.DiagnoseResponse]]:
+        """What every service runs on, and the lines between them, measured now; takes seconds."""
 
 def add_OrchestratorServiceServicer_to_server(servicer: OrchestratorServiceServicer, server: typing.Union[grpc.Server, aio.Server]) -> None: ...

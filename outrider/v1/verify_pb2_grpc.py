@@ -55,6 +55,11 @@ class VerifyServiceStub:
                 request_serializer=outrider_dot_v1_dot_verify__pb2.VerifyRequest.SerializeToString,
                 response_deserializer=outrider_dot_v1_dot_verify__pb2.VerifyResponse.FromString,
                 _registered_method=True)
+        self.Diagnose = channel.unary_unary(
+                '/outrider.v1.VerifyService/Diagnose',
+                request_serializer=outrider_dot_v1_dot_verify__pb2.VerifyServiceDiagnoseRequest.SerializeToString,
+                response_deserializer=outrider_dot_v1_dot_verify__pb2.VerifyServiceDiagnoseResponse.FromString,
+                _registered_method=True)
 
 
 class VerifyServiceServicer:
@@ -89,6 +94,13 @@ class VerifyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Diagnose(self, request, context):
+        """What the service runs on. Payloads in both directions measure the line.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VerifyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_VerifyServiceServicer_to_server(servicer, server):
                     servicer.Verify,
                     request_deserializer=outrider_dot_v1_dot_verify__pb2.VerifyRequest.FromString,
                     response_serializer=outrider_dot_v1_dot_verify__pb2.VerifyResponse.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=outrider_dot_v1_dot_verify__pb2.VerifyServiceDiagnoseRequest.FromString,
+                    response_serializer=outrider_dot_v1_dot_verify__pb2.VerifyServiceDiagnoseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class VerifyService:
             '/outrider.v1.VerifyService/Verify',
             outrider_dot_v1_dot_verify__pb2.VerifyRequest.SerializeToString,
             outrider_dot_v1_dot_verify__pb2.VerifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/outrider.v1.VerifyService/Diagnose',
+            outrider_dot_v1_dot_verify__pb2.VerifyServiceDiagnoseRequest.SerializeToString,
+            outrider_dot_v1_dot_verify__pb2.VerifyServiceDiagnoseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class VerifyServiceStub:
     """Text to token ids, with the model's chat template."""
     Verify: grpc.StreamStreamMultiCallable[verify_pb2.VerifyRequest, verify_pb2.VerifyResponse]
     """One session: open first, then chunks and policies in, verdicts out. Half-closing ends the session."""
+    Diagnose: grpc.UnaryUnaryMultiCallable[verify_pb2.VerifyServiceDiagnoseRequest, verify_pb2.VerifyServiceDiagnoseResponse]
+    """What the service runs on. Payloads in both directions measure the line."""
 
 @typing.type_check_only
 class VerifyServiceAsyncStub(VerifyServiceStub):
@@ -55,6 +57,8 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     """Text to token ids, with the model's chat template."""
     Verify: aio.StreamStreamMultiCallable[verify_pb2.VerifyRequest, verify_pb2.VerifyResponse]  # type: ignore[assignment]
     """One session: open first, then chunks and policies in, verdicts out. Half-closing ends the session."""
+    Diagnose: aio.UnaryUnaryMultiCallable[verify_pb2.VerifyServiceDiagnoseRequest, verify_pb2.VerifyServiceDiagnoseResponse]  # type: ignore[assignment]
+    """What the service runs on. Payloads in both directions measure the line."""
 
 class VerifyServiceServicer(metaclass=abc_1.ABCMeta):
     """Verifies token trees with the target model. Called by the orchestrator only."""
@@ -90,5 +94,13 @@ class VerifyServiceServicer(metaclass=abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[abc.Iterator[verify_pb2.VerifyResponse], abc.AsyncIterator[verify_pb2.VerifyResponse]]:
         """One session: open first, then chunks and policies in, verdicts out. Half-closing ends the session."""
+
+    @abc_1.abstractmethod
+    def Diagnose(
+        self,
+        request: verify_pb2.VerifyServiceDiagnoseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[verify_pb2.VerifyServiceDiagnoseResponse, abc.Awaitable[verify_pb2.VerifyServiceDiagnoseResponse]]:
+        """What the service runs on. Payloads in both directions measure the line."""
 
 def add_VerifyServiceServicer_to_server(servicer: VerifyServiceServicer, server: typing.Union[grpc.Server, aio.Server]) -> None: ...

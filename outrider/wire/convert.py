@@ -58,7 +58,7 @@ def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int
         )
     nodes = tuple(_node_from(node, vocab_size, draft_index) for node in message.nodes)
     rows = tuple(_row_from(row, vocab_size) for row in message.rows)
-    return Chunk(nodes, rows, message.step_us)
+    return Chunk(nodes, rows, message.step_us, message.known_tokens, message.held_us)
 
 
 def _node_from(message: common_pb2.Node, vocab_size: int, draft_index: int) -> Node:
@@ -114,6 +114,8 @@ def chunk_to(chunk: Chunk) -> common_pb2.DraftChunk:
             for r in chunk.rows
         ],
         step_us=chunk.step_us,
+        known_tokens=chunk.known_tokens,
+        held_us=chunk.held_us,
     )
 
 
@@ -250,7 +252,12 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
         drafted=message.drafted,
         finish_reason=finish_from(message.finish_reason),
         timing=StepTiming(
-            timing.wait_us, timing.forward_us, timing.accept_us, timing.rows, timing.batch_sessions
+            timing.wait_us,
+            timing.forward_us,
+            timing.accept_us,
+            timing.rows,
+            timing.batch_sessions,
+            timing.queue_us,
         ),
         logprobs=tuple(
             TokenLogprobs(entry.logprob, tuple(zip(entry.top_ids, entry.top_logprobs, strict=True)))
@@ -276,6 +283,7 @@ def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
             accept_us=timing.accept_us,
             rows=timing.rows,
             batch_sessions=timing.batch_sessions,
+            queue_us=timing.queue_us,
         ),
         logprobs=[
             verify_pb2.TokenLogprobs(

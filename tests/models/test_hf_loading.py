@@ -42,7 +42,7 @@ def test_no_name_is_refused() -> None:
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'gguf'.*hf, ngram, scripted"):
+    with pytest.raises(InvalidArgumentError, match=r"'gguf'.*hf, llamacpp, ngram, scripted"):
         load_model("gguf:model")
 
 
@@ -300,3 +300,11 @@ def test_a_local_folder_named_like_a_packaged_model_needs_a_dot(
     monkeypatch.setattr(packaged, "fetch", refuse)
     with pytest.raises(OutriderError, match="was to be fetched"):
         load_model("smollm2")
+
+
+@pytest.mark.parametrize("option", [{"n_gpu_layers": 3}, {"kv_dtype": "q8_0"}])
+def test_options_of_gguf_files_are_refused_by_name(option: dict[str, object]) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=f"hf backend cannot honour {next(iter(option))}"
+    ):
+        load_model("anything", ModelOptions(**option))

@@ -39,6 +39,7 @@ class FakeLink:
         self.messages = 3
         self.wire_bytes = 100
         self.is_closed = False
+        self.heard_at = 0.0
 
     def commit(self, commit: DraftCommit) -> None:
         self.commits.append(commit)

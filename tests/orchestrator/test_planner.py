@@ -53,6 +53,12 @@ def test_without_drafts_nothing_is_verified_and_nothing_waited_for() -> None:
     assert made.policy.min_nodes == made.policy.max_wait_us == 0
 
 
+def test_without_run_ahead_a_draft_stops_where_the_next_pass_ends() -> None:
+    assert plan(seen(0.9), LIMITS, has_drafts=True).draft.depth == 14
+    waiting = replace(LIMITS, run_ahead=False)
+    assert plan(seen(0.9), waiting, has_drafts=True).draft.depth == 7
+
+
 def test_free_rows_are_all_used() -> None:
     assert rows(seen(0.5)) == 7
 

@@ -94,7 +94,7 @@ def test_a_draft_that_left_is_still_named_as_the_author() -> None:
     s.detach(s.drafts[2], "gone")
     [token, _] = s.reconcile(verdict(0, 0, 1, ids=(2 << 24, 0), drafted=1)).tokens
     assert token.draft == "b"
-    assert DraftStats("b", 1, 1, lost=True) in s.stats.drafts
+    assert DraftStats("b", 1, 1, lost=True, steps=1, step_us=10) in s.stats.drafts
     assert s.notices == ["draft b was lost: gone"]
 
 
@@ -128,6 +128,46 @@ def test_a_draft_may_send_what_its_plan_has_room_for_and_no_more() -> None:
     s.relay(s.drafts[1], chain(1, *[0] * depth))
     s.reconcile(verdict(0, 1))
     s.relay(s.drafts[1], chain(1, *[0] * depth, first=depth, tip=1))
+
+
+def test_times_of_a_draft_are_split_into_its_own_and_the_way_there_and_back() -> None:
+    s = session("a")
+    draft = s.drafts[1]
+    s.reconcile(verdict(0, 0))
+    committed_at = draft._commits[1]
+    draft.link.heard_at = committed_at + 0.5
+    relayed = chain(1, 0)
+    sent = replace(relayed.chunk, known_tokens=1, held_us=200_000)
+    s.relay(draft, replace(relayed, chunk=sent))
+    s.relay(draft, replace(relayed, chunk=replace(sent, nodes=chain(1, 1, first=1).chunk.nodes)))
+    stats = s.stats.drafts[0]
+    assert (stats.steps, stats.step_us) == (2, 20)
+    assert (stats.wire_rounds, stats.wire_us) == (1, pytest.approx(300_000, abs=2)), "once a commit"
+
+
+def test_a_draft_that_answers_no_commit_is_remembered_few_of_them() -> None:
+    s = session("a")
+    for base in range(200):
+        s.reconcile(verdict(base, 0))
+    assert len(s.drafts[1]._commits) == 64
+    assert 200 in s.drafts[1]._commits
+
+
+def test_passes_are_counted_with_rows_times_and_positions() -> None:
+    s = session("a")
+    s.relay(s.drafts[1], chain(1, 0, 1))
+    node = 1 << 24
+    timing = StepTiming(wait_us=1, forward_us=20, accept_us=3, rows=3, queue_us=4)
+    s.reconcile(verdict(0, 0, 1, 2, ids=(node, node + 1, 0), drafted=2, timing=timing))
+    s.reconcile(verdict(3, 0, timing=replace(timing, rows=1)))
+    s.relay(s.drafts[1], chain(1, 0, first=9, tip=4))
+    s.reconcile(verdict(4, 0, 1, ids=(node + 9, 0), drafted=1, timing=timing))
+    stats = s.stats
+    assert (stats.target_passes, stats.drafted_passes) == (3, 2)
+    assert stats.accepted_per_position == [2, 1]
+    assert (stats.pass_rows, stats.forward_us) == ([3, 1, 3], [20, 20, 20])
+    assert (stats.queue_us, stats.accept_us) == (12, 9)
+    assert stats.reconcile_us >= 0
 
 
 def test_when_the_last_draft_leaves_nobody_waits_for_drafts() -> None:
@@ -182,7 +222,7 @@ def test_what_a_draft_drafted_before_it_was_done_still_counts() -> None:
     s.retire(s.drafts[1], Done("full"))
     [token, _] = s.reconcile(verdict(0, 0, 1, ids=(1 << 24, 0), drafted=1)).tokens
     assert token.draft == "a"
-    assert s.stats.drafts == [DraftStats("a", 1, 1)]
+    assert s.stats.drafts == [DraftStats("a", 1, 1, steps=1, step_us=10)]
 
 
 def test_drafts_are_told_which_tokens_end_the_text_and_from_when_on() -> None:

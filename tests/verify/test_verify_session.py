@@ -59,11 +59,11 @@ def session(
     )
 
 
-def chain(tokens: Sequence[int], index: int = 1, first: int = 0) -> Chunk:
+def chain(tokens: Sequence[int], index: int = 1, first: int = 0, tip: int = 0) -> Chunk:
     base = index << DRAFT_INDEX_SHIFT | first
     return Chunk(
         tuple(
-            Node(base + i, 0 if i == 0 else base + i - 1, token, 0.5, NodeKind.LISTED)
+            Node(base + i, tip if i == 0 else base + i - 1, token, 0.5, NodeKind.LISTED)
             for i, token in enumerate(tokens)
         )
     )
@@ -88,6 +88,27 @@ def test_it_waits_for_candidates_no_longer_than_its_policy_says() -> None:
     assert s.ready_at() == pytest.approx(NOW + 0.05)
     s.extend(chain([6], index=2))
     assert s.ready_at() == 0.0
+
+
+def queue_us(s: Session, started: float) -> int:
+    settle(s, 0, 9, now=started)
+    return s.read()[-1].timing.queue_us
+
+
+def test_a_verdict_tells_how_long_the_session_was_ready_before_its_pass() -> None:
+    s = session(policy=ReadinessPolicy(2, 50_000, 8))
+    assert queue_us(s, NOW + 1) == 0, "the first pass ends the prompt, which is no waiting"
+    s.extend(chain([4], tip=1))
+    s.note_candidates(NOW + 1.01)
+    s.extend(chain([5], index=2, tip=1))
+    s.note_candidates(NOW + 1.02)
+    s.note_candidates(NOW + 1.03)
+    assert queue_us(s, NOW + 1.04) == pytest.approx(20_000, abs=2)
+    assert queue_us(s, NOW + 1.05) == 0, "it was waiting for candidates"
+    assert queue_us(s, NOW + 1.15) == pytest.approx(50_000, abs=2)
+    unwaiting = session(policy=ReadinessPolicy(0, 0, 8))
+    settle(unwaiting, 0, 9)
+    assert queue_us(unwaiting, NOW + 0.5) == pytest.approx(500_000, abs=2)
 
 
 def test_a_prompt_never_waits() -> None:

@@ -37,6 +37,8 @@ CHUNK = common.DraftChunk(
     ],
     rows=[common.ProposalRow(parent_id=3, ids=[5, 6], probs=[0.75, 0.25])],
     step_us=900,
+    known_tokens=3,
+    held_us=12000,
 )
 INFO = common.ModelInfo(
     protocol_version=2,
@@ -70,7 +72,16 @@ STATS = orchestrator.GenerateStats(
     verified_tokens=5,
     accepted_tokens=6,
     drafts=[
-        orchestrator.DraftStats(name="a", drafted_tokens=7, accepted_tokens=8, lost=True),
+        orchestrator.DraftStats(
+            name="a",
+            drafted_tokens=7,
+            accepted_tokens=8,
+            lost=True,
+            steps=26,
+            step_us=27,
+            wire_rounds=28,
+            wire_us=29,
+        ),
     ],
     first_token_us=9,
     total_us=10,
@@ -78,6 +89,13 @@ STATS = orchestrator.GenerateStats(
     wire_bytes=12,
     resumes=13,
     wait_us=[14, 15],
+    pass_rows=[16, 17],
+    forward_us=[18, 19],
+    drafted_passes=20,
+    accepted_per_position=[21, 22],
+    queue_us=23,
+    accept_us=24,
+    reconcile_us=25,
 )
 VERDICT = verify.Verdict(
     round_index=4,
@@ -86,13 +104,43 @@ VERDICT = verify.Verdict(
     node_ids=[1 << 24, 1 << 24 | 1, 0],
     drafted=2,
     finish_reason="FINISH_REASON_STOP",
-    timing=common.StepTiming(wait_us=1, forward_us=2**40, accept_us=3, rows=3, batch_sessions=2),
+    timing=common.StepTiming(
+        wait_us=1, forward_us=2**40, accept_us=3, rows=3, batch_sessions=2, queue_us=4
+    ),
     logprobs=[
         verify.TokenLogprobs(logprob=-0.5, top_ids=[5, 6], top_logprobs=[-0.5, -2.25]),
         verify.TokenLogprobs(logprob=-1.5),
         verify.TokenLogprobs(logprob=0),
     ],
     fresh=True,
+)
+HOST = common.HostFacts(
+    version="0.1.0",
+    protocol_version=2,
+    versions=[common.LibraryVersion(name="python", version="3.11.2")],
+    system="Linux 6.1",
+    cpu="a processor",
+    cores=2,
+    memory_total_bytes=2**34,
+    memory_available_bytes=2**33,
+    gpus=[common.GpuFacts(name="a card", total_bytes=2**35, free_bytes=2**34)],
+    clock_us=2**50,
+    weights_bytes=2**31,
+    kv_bytes_per_token=1024,
+    kv_tokens=16384,
+    threads=1,
+    max_sessions=16,
+)
+DIAGNOSIS = orchestrator.ServiceDiagnosis(
+    name="a",
+    address="10.0.0.7:7072",
+    problem="slow",
+    host=HOST,
+    model=INFO,
+    round_trip_us=400,
+    sent_bytes_per_s=2**27,
+    received_bytes_per_s=2**26,
+    clock_offset_us=-5,
 )
 TOKEN_LOGPROB = orchestrator.TokenLogprob(id=5, logprob=-0.5, piece=b"\xc3")
 
@@ -163,6 +211,14 @@ MESSAGES: dict[str, Message] = {
     ),
     "generate_chat": orchestrator.GenerateRequest(
         chat=CHAT, sampling=common.SamplingParams(grammar=common.Grammar(regex="a+"))
+    ),
+    "draft_diagnose_request": draft.DraftServiceDiagnoseRequest(payload=b"ab", reply_bytes=3),
+    "draft_diagnose_response": draft.DraftServiceDiagnoseResponse(host=HOST, payload=b"abc"),
+    "verify_diagnose_request": verify.VerifyServiceDiagnoseRequest(payload=b"ab", reply_bytes=3),
+    "verify_diagnose_response": verify.VerifyServiceDiagnoseResponse(host=HOST, payload=b"abc"),
+    "diagnose_request": orchestrator.DiagnoseRequest(measure_bandwidth=True),
+    "diagnose_response": orchestrator.DiagnoseResponse(
+        host=HOST, verify=DIAGNOSIS, drafts=[DIAGNOSIS]
     ),
     "generate_ids": orchestrator.GenerateRequest(
         token_ids=common.TokenIds(ids=[1, 300]),
