@@ -40,6 +40,17 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """What a service's model takes; 0: unknown. `threads` 0 is the model library's own choice."""
+
+    weights_bytes: int = 0
+    kv_bytes_per_token: int = 0
+    kv_tokens: int = 0
+    threads: int = 0
+    max_sessions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """What a service runs on, and what its model takes; 0 stands for unknown, or no model.
 
@@ -64,10 +75,9 @@ class HostFacts:
     max_sessions: int = 0
 
 
-def host_facts() -> HostFacts:
-    """The facts now, without those of a model. Takes milliseconds and reads files: no work for an
-    event loop.
-    """
+def host_facts(load: ModelLoad | None = None) -> HostFacts:
+    """The facts now. Takes milliseconds and reads files: no work for an event loop."""
+    load = load or ModelLoad()
     memory = usable_memory()
     return HostFacts(
         versions=_versions(),
@@ -77,8 +87,18 @@ def host_facts() -> HostFacts:
         memory_total_bytes=memory.total_bytes,
         memory_available_bytes=memory.available_bytes,
         gpus=visible_gpus(),
-        clock_us=time.time_ns() // 1000,
+        clock_us=clock_us(),
+        weights_bytes=load.weights_bytes,
+        kv_bytes_per_token=load.kv_bytes_per_token,
+        kv_tokens=load.kv_tokens,
+        threads=load.threads,
+        max_sessions=load.max_sessions,
     )
+
+
+def clock_us() -> int:
+    """The machine's clock, in microseconds since 1970-01-01 UTC."""
+    return time.time_ns() // 1000
 
 
 def usable_cores() -> int:

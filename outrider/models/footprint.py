@@ -1,5 +1,5 @@
-"""What a model takes in memory, told before it is loaded: bytes of weights, and of KV cache for each
-token.
+"""What a model takes in memory, told before it is loaded: bytes of weights, and of KV cache for
+each token.
 
 Reads headers and configurations only, and never fetches weights. What cannot be known that way is
 unknown, with the reason; it is never guessed.
@@ -8,6 +8,7 @@ unknown, with the reason; it is never guessed.
 from dataclasses import dataclass
 
 from outrider.errors import OutriderError
+from outrider.host import ModelLoad
 from outrider.models.options import ModelOptions
 from outrider.models.registry import split_spec
 
@@ -33,6 +34,12 @@ class Footprint:
     def kv_bytes(self, kv_tokens: int) -> int | None:
         """Bytes of a KV cache of `kv_tokens` tokens."""
         return None if self.kv_bytes_per_token is None else self.kv_bytes_per_token * kv_tokens
+
+    def load(self, kv_tokens: int, threads: int, max_sessions: int) -> ModelLoad:
+        """What a service with this model tells of it."""
+        return ModelLoad(
+            self.weights_bytes or 0, self.kv_bytes_per_token or 0, kv_tokens, threads, max_sessions
+        )
 
 
 def footprint(spec: str, options: ModelOptions, *, is_on_gpu: bool = False) -> Footprint:

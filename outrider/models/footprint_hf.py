@@ -60,7 +60,8 @@ def measured(
         weights_bytes=stored if is_quantised else floats * BYTES[dtype] + kept,
         kv_bytes_per_token=None if kv is None else kv * BYTES[dtype],
         unknown="" if kv is not None else "config.json does not tell its attention heads",
-        has_windows=bool(text.get("sliding_window")) and text.get("use_sliding_window") is not False,
+        has_windows=bool(text.get("sliding_window"))
+        and text.get("use_sliding_window") is not False,
         layers=_first(text, "num_hidden_layers", "n_layer"),
     )
 
@@ -176,7 +177,9 @@ def _hub_info(name: str, options: ModelOptions) -> Any:
             timeout=HUB_TIMEOUT_S,
             files_metadata=True,
         )
-    except Exception as error:  # the hub's client changes its HTTP library, and errors, now and then
+    except (
+        Exception
+    ) as error:  # the hub's client changes its HTTP library, and errors, now and then
         raise UnavailableError(
             f"the hub does not tell the size of {name} ({type(error).__name__})"
         ) from error

@@ -73,9 +73,7 @@ def judge(model: str, taken: Footprint, kv_tokens: int, place: Place) -> Room:
     )
     if not place.total_bytes:
         return Room(Fit.UNKNOWN, f"{needed}; how much memory there is, is unknown", need)
-    have = (
-        f"{place.name} has {_size(place.total_bytes)}, {_size(place.available_bytes)} of it free"
-    )
+    have = f"{place.name} has {_size(place.total_bytes)}, {_size(place.available_bytes)} of it free"
     if need > place.total_bytes:
         if taken.is_mapped and not place.is_gpu and kv_bytes <= NEARLY * place.total_bytes:
             return Room(
