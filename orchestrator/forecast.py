@@ -44,7 +44,7 @@ def forecast(situation: Situation, tokens: int = TOKENS, seeds: Sequence[int] = 
     emitted = sum(r.tokens for r in runs)
     return Forecast(
         tokens_per_s=1e6 * emitted / sum(r.us for r in runs),
-        alone_tokens_per_s=situation.alone_tokens_per_s,
+        alone_tokens_per_s=1e6 / situation.token_alone_us,
         tokens_per_pass=emitted / sum(r.passes for r in runs),
         bound_ratio=bound(situation),
     )
@@ -71,7 +71,7 @@ def bound(situation: Situation) -> float:
 
     max over n of E(n) t(1) / t(1 + n), with t a pass and what comes with it.
     """
-    alone_us = situation.costs.of(1) + situation.pass_overhead_us
+    alone_us = situation.token_alone_us
     return max(
         chain_tokens(situation.acceptance, nodes)
         * alone_us
@@ -85,7 +85,7 @@ def synchronous_ratio(situation: Situation) -> float:
     3.8, with the round trips that a draft on another machine adds).
     """
     nodes = situation.limits.num_speculative_tokens
-    alone_us = situation.costs.of(1) + situation.pass_overhead_us
+    alone_us = situation.token_alone_us
     round_us = (
         nodes * situation.draft_step_us
         + situation.draft_wire_us
@@ -131,7 +131,7 @@ def slowest_draft_step_us(situation: Situation) -> float | None:
     def pays(step_us: float) -> bool:
         return forecast(replace(situation, draft_step_us=step_us), seeds=SEEDS[:3]).ratio >= PAYS
 
-    alone_us = situation.costs.of(1) + situation.pass_overhead_us
+    alone_us = situation.token_alone_us
     return _last_that(pays, 4 * alone_us, max(alone_us / 50, 1.0))
 
 

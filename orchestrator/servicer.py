@@ -192,6 +192,8 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
                 lost=d.lost,
                 steps=d.steps,
                 step_us=d.step_us,
+                paced_nodes=d.paced_nodes,
+                pace_us=d.pace_us,
                 wire_rounds=d.wire_rounds,
                 wire_us=d.wire_us,
             )

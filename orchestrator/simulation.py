@@ -57,7 +57,8 @@ class Situation:
     one drafted token to the next. `draft_wire_us` and `verify_wire_us` are round trips as messages
     of a session see them, the services' own handling of them included. `pass_overhead_us` is what a
     pass takes besides the model. `seen_round_trip_us` is what the planner believes the draft's
-    round trip to be; 0: what it is.
+    round trip to be; 0: what it is. `alone_us` is from token to token of the target
+    alone; 0: a pass of one row and what comes with it.
     """
 
     costs: PassCosts
@@ -68,11 +69,12 @@ class Situation:
     verify_wire_us: float = 0.0
     pass_overhead_us: float = 0.0
     seen_round_trip_us: float = 0.0
+    alone_us: float = 0.0
 
     @property
-    def alone_tokens_per_s(self) -> float:
-        """Tokens a second of the target alone: a pass for each."""
-        return 1e6 / (self.costs.of(1) + self.pass_overhead_us)
+    def token_alone_us(self) -> float:
+        """Microseconds of a token of the target alone: a pass for each."""
+        return self.alone_us or self.costs.of(1) + self.pass_overhead_us
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,6 +326,8 @@ class DraftStats(message.Message):
     STEP_US_FIELD_NUMBER: builtins.int
     WIRE_ROUNDS_FIELD_NUMBER: builtins.int
     WIRE_US_FIELD_NUMBER: builtins.int
+    PACED_NODES_FIELD_NUMBER: builtins.int
+    PACE_US_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the draft."""
     drafted_tokens: builtins.int
@@ -342,6 +344,10 @@ class DraftStats(message.Message):
     """Commits that a chunk answered, where the way of both was measured."""
     wire_us: builtins.int
     """Time on the way, both ways, over those commits, in microseconds."""
+    paced_nodes: builtins.int
+    """Nodes that came right behind others, without a commit between: the draft made them one after another."""
+    pace_us: builtins.int
+    """Time over which they came, in microseconds."""
     def __init__(
         self,
         *,
@@ -353,10 +359,12 @@ class DraftStats(message.Message):
         step_us: builtins.int = ...,
         wire_rounds: builtins.int = ...,
         wire_us: builtins.int = ...,
+        paced_nodes: builtins.int = ...,
+        pace_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "pace_us", b"pace_us", "paced_nodes", b"paced_nodes", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -81,6 +81,8 @@ STATS = orchestrator.GenerateStats(
             step_us=27,
             wire_rounds=28,
             wire_us=29,
+            paced_nodes=30,
+            pace_us=31,
         ),
     ],
     first_token_us=9,
