@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from orchestrator.peers import DraftPeer, Peer, Peers, VerifyPeer
-from outrider.diagnosis import Diagnosis, ServiceDiagnosis
+from orchestrator.planner import Limits
+from outrider.diagnosis import Diagnosis, DraftingLimits, ServiceDiagnosis
 from outrider.errors import DeadlineError, OutriderError, UnavailableError
 from outrider.host import host_facts
 from outrider.wire.diagnosing import Ask, measure_bandwidth, measure_line
@@ -20,7 +21,7 @@ LINE_TIMEOUT_S = 15.0
 """For all calls that measure one thing about one service."""
 
 
-async def diagnose(peers: Peers, *, with_bandwidth: bool) -> Diagnosis:
+async def diagnose(peers: Peers, limits: Limits, *, with_bandwidth: bool) -> Diagnosis:
     """All services at once; then, if asked for, the bandwidth of one after another, so that none
     takes from the line that another one is measured by.
     """
@@ -33,7 +34,15 @@ async def diagnose(peers: Peers, *, with_bandwidth: bool) -> Diagnosis:
             for peer, service in zip(everyone, found, strict=True)
         ]
     host = await asyncio.to_thread(host_facts)
-    return Diagnosis(host, found[0], tuple(found[1:]))
+    drafting = DraftingLimits(
+        limits.num_speculative_tokens,
+        limits.width,
+        limits.run_ahead,
+        limits.adaptive,
+        limits.wait_nodes,
+        limits.max_wait_us,
+    )
+    return Diagnosis(host, found[0], tuple(found[1:]), drafting)
 
 
 async def _service(peer: VerifyPeer | DraftPeer) -> ServiceDiagnosis:

@@ -64,7 +64,7 @@ class Engine:
 
     async def diagnose(self, *, with_bandwidth: bool) -> Diagnosis:
         """What every service runs on, and the lines to them, measured now."""
-        return await diagnose(self._peers, with_bandwidth=with_bandwidth)
+        return await diagnose(self._peers, self._settings.limits(), with_bandwidth=with_bandwidth)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Started, then Tokens for each verdict, then Finished."""

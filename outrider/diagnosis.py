@@ -29,9 +29,22 @@ class ServiceDiagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftingLimits:
+    """How requests are drafted for that do not say otherwise. None: planned."""
+
+    num_speculative_tokens: int
+    width: int
+    run_ahead: bool
+    adaptive: bool
+    wait_nodes: int | None = None
+    max_wait_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The orchestrator's own machine, the verifier and the drafts."""
+    """The orchestrator's own machine, the verifier, the drafts, and how they are used."""
 
     host: HostFacts
     verify: ServiceDiagnosis
     drafts: tuple[ServiceDiagnosis, ...]
+    limits: DraftingLimits

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.planner import Limits
 from orchestrator.simulation import PassCosts, Situation
-from outrider.client import Stats, Token
+from outrider.client import DraftingLimits, Stats, Token
 
 CREDIBLE = 2
 """Passes of one length that are enough for it to count."""
@@ -39,7 +39,6 @@ class Probe:
     kind: str
     temperature: float
     has_drafts: bool
-    num_speculative_tokens: int
     stats: Stats
     first_tokens: int
     passes: tuple[PassRecord, ...]
@@ -49,17 +48,16 @@ class Probe:
         cls,
         kind: str,
         temperature: float,
-        num_speculative_tokens: int,
+        has_drafts: bool,
         stats: Stats,
         tokens: Sequence[Token],
     ) -> "Probe":
-        """The probe that an answer is; `num_speculative_tokens` 0: drafts were turned off."""
+        """The probe that an answer is."""
         accepted = _accepted_by_pass(tokens)
         return cls(
             kind,
             temperature,
-            bool(num_speculative_tokens),
-            num_speculative_tokens,
+            has_drafts,
             stats,
             accepted[0] + 1 if accepted else 0,
             _records(stats, accepted),
@@ -181,6 +179,19 @@ def pass_overhead_us(probes: Sequence[Probe]) -> float:
         return 0.0
     base = max(0.0, cycle_us - statistics.fmean(forwards))
     return base + max(0.0, _accept_us(drafted) - _accept_us(alone))
+
+
+def limits_of(limits: DraftingLimits) -> Limits:
+    """What the planner may do for a chain by these settings."""
+    return Limits(
+        num_speculative_tokens=limits.num_speculative_tokens or 1,
+        width=1,
+        proposal_top_k=1,
+        wait_nodes=limits.wait_nodes,
+        max_wait_us=limits.max_wait_us,
+        adaptive=limits.adaptive,
+        run_ahead=limits.run_ahead,
+    )
 
 
 def situation(

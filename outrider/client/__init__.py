@@ -5,7 +5,7 @@ from outrider.client.answer import Result, Started, Token, TokenLogprob
 from outrider.client.cluster import Cluster, Service
 from outrider.client.stats import DraftStats, Stats
 from outrider.client.sync import Client, Generation
-from outrider.diagnosis import Diagnosis, ServiceDiagnosis
+from outrider.diagnosis import Diagnosis, DraftingLimits, ServiceDiagnosis
 from outrider.host import GpuFacts, HostFacts
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Cluster",
     "Diagnosis",
     "DraftStats",
+    "DraftingLimits",
     "Generation",
     "GpuFacts",
     "HostFacts",

@@ -1,6 +1,6 @@
 """Facts of hosts and diagnoses: protos to dataclasses and back. Needs protobuf only."""
 
-from outrider.diagnosis import Diagnosis, ServiceDiagnosis
+from outrider.diagnosis import Diagnosis, DraftingLimits, ServiceDiagnosis
 from outrider.errors import ProtocolMismatchError
 from outrider.host import GpuFacts, HostFacts
 from outrider.types import ModelInfo
@@ -77,6 +77,7 @@ def diagnosis_to(diagnosis: Diagnosis) -> orchestrator_pb2.DiagnoseResponse:
         host=host_to(diagnosis.host),
         verify=_service_to(diagnosis.verify),
         drafts=map(_service_to, diagnosis.drafts),
+        limits=_limits_to(diagnosis.limits),
     )
 
 
@@ -86,6 +87,29 @@ def diagnosis_from(message: orchestrator_pb2.DiagnoseResponse) -> Diagnosis:
         host_from(message.host),
         _service_from(message.verify),
         tuple(_service_from(draft) for draft in message.drafts),
+        _limits_from(message.limits),
+    )
+
+
+def _limits_to(limits: DraftingLimits) -> orchestrator_pb2.DraftingLimits:
+    return orchestrator_pb2.DraftingLimits(
+        num_speculative_tokens=limits.num_speculative_tokens,
+        width=limits.width,
+        run_ahead=limits.run_ahead,
+        adaptive=limits.adaptive,
+        wait_nodes=limits.wait_nodes,
+        max_wait_us=limits.max_wait_us,
+    )
+
+
+def _limits_from(message: orchestrator_pb2.DraftingLimits) -> DraftingLimits:
+    return DraftingLimits(
+        num_speculative_tokens=message.num_speculative_tokens,
+        width=message.width,
+        run_ahead=message.run_ahead,
+        adaptive=message.adaptive,
+        wait_nodes=message.wait_nodes if message.HasField("wait_nodes") else None,
+        max_wait_us=message.max_wait_us if message.HasField("max_wait_us") else None,
     )
 
 
