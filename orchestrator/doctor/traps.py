@@ -223,7 +223,7 @@ def _falls_short(expected: Expectation) -> Iterator[Finding]:
         yield Finding(
             Severity.ADVICE,
             "falls short",
-            f"{expected.now.ratio:.2f}x was to be expected, and {expected.achieved:.2f}x came of it",
+            f"{expected.now.ratio:.2f}x was to be expected and {expected.achieved:.2f}x came of it",
             "look for what else uses these machines or the line between them, and measure again "
             "with more tokens (--max-tokens)",
         )

@@ -5,9 +5,9 @@ Reads headers and configurations only, and never fetches weights. What cannot be
 unknown, with the reason; it is never guessed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from outrider.errors import OutriderError
+from outrider.errors import NotFoundError, OutriderError
 from outrider.host import ModelLoad
 from outrider.models.options import ModelOptions
 from outrider.models.registry import split_spec
@@ -21,7 +21,7 @@ class Footprint:
 
     `is_mapped` says that weights in main memory are pages of their file, which the system may drop
     and read again. `has_windows` says that layers with a sliding window are counted as if they kept
-    every token: an upper bound. `layers` 0: unknown.
+    every token: an upper bound. `layers` 0: unknown. `is_missing`: there is no such model.
     """
 
     weights_bytes: int | None = 0
@@ -30,6 +30,7 @@ class Footprint:
     is_mapped: bool = False
     has_windows: bool = False
     layers: int = 0
+    is_missing: bool = False
 
     def kv_bytes(self, kv_tokens: int) -> int | None:
         """Bytes of a KV cache of `kv_tokens` tokens."""
@@ -61,6 +62,8 @@ def footprint(spec: str, options: ModelOptions, *, is_on_gpu: bool = False) -> F
             from outrider.models.footprint_hf import hf_footprint
 
             return hf_footprint(argument, options, is_on_gpu=is_on_gpu)
+    except NotFoundError as error:
+        return replace(unknown(error.message), is_missing=True)
     except OutriderError as error:
         return unknown(error.message)
     except (OSError, ImportError) as error:

@@ -5,7 +5,8 @@ that others have now may be free in a minute, and the weights of a mapped file c
 """
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,7 @@ class Fit(Enum):
     SLOW = "slow"
     TOO_BIG = "too big"
     UNKNOWN = "unknown"
+    MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Room:
     fit: Fit
     sentence: str
     need_bytes: int = 0
+    is_gpu: bool = False
 
 
 def judge(model: str, taken: Footprint, kv_tokens: int, place: Place) -> Room:
@@ -63,6 +66,10 @@ def judge(model: str, taken: Footprint, kv_tokens: int, place: Place) -> Room:
     mapped file is judged by its KV cache alone, and is slow where the file does not fit.
     """
     kv_bytes = taken.kv_bytes(kv_tokens)
+    if taken.is_missing:
+        return Room(Fit.MISSING, f"{model} cannot be found: {taken.unknown}")
+    if taken.weights_bytes == 0 and kv_bytes == 0:
+        return Room(Fit.FITS, f"{model} has no weights and no KV cache worth counting")
     if taken.weights_bytes is None or kv_bytes is None:
         return Room(Fit.UNKNOWN, f"whether {model} fits is unknown: {taken.unknown}")
     need = int((taken.weights_bytes + kv_bytes) * place.share)
@@ -97,6 +104,25 @@ def judge(model: str, taken: Footprint, kv_tokens: int, place: Place) -> Room:
     return Room(Fit.FITS, f"{needed}; {have}", need)
 
 
+def judge_together(rooms: Sequence[Room], place: Place) -> Room | None:
+    """Whether all models that go to main memory fit there at once; None where they are fewer than
+    two, or one of them is unknown or does not fit by itself. Pure.
+    """
+    here = [room for room in rooms if room.need_bytes and not room.is_gpu]
+    if len(here) < 2 or not all(room.fit in (Fit.FITS, Fit.TIGHT) for room in here):
+        return None
+    need = sum(room.need_bytes for room in here)
+    told = (
+        f"all of them need {_size(need)}; {place.name} has {_size(place.total_bytes)}, "
+        f"{_size(place.available_bytes)} of it free"
+    )
+    if need > place.total_bytes:
+        return Room(Fit.TOO_BIG, f"{told}: put the draft on another machine", need)
+    if need > min(place.available_bytes, NEARLY * place.total_bytes):
+        return Room(Fit.TIGHT, f"{told}: end what else runs here, or lower --kv-tokens", need)
+    return Room(Fit.FITS, told, need)
+
+
 def check_room(spec: str, options: ModelOptions, host: HostFacts, *, is_skipped: bool) -> Footprint:
     """Logs one line about need and have, and returns the footprint.
 
@@ -106,7 +132,11 @@ def check_room(spec: str, options: ModelOptions, host: HostFacts, *, is_skipped:
     if backend in WEIGHTLESS:
         return Footprint()
     taken, room = room_for(spec, options, host)
-    log = get_logger().info if room.fit in (Fit.FITS, Fit.UNKNOWN) else get_logger().warning
+    log = (
+        get_logger().info
+        if room.fit in (Fit.FITS, Fit.UNKNOWN, Fit.MISSING)
+        else get_logger().warning
+    )
     log("memory", fit=room.fit.value, told=room.sentence)
     if room.fit is Fit.TOO_BIG and not is_skipped:
         raise CapacityError(f"{room.sentence}. --skip-memory-check loads it all the same")
@@ -118,7 +148,8 @@ def room_for(spec: str, options: ModelOptions, host: HostFacts) -> tuple[Footpri
     indices = _gpus_for(spec, options, host)
     taken = footprint(spec, options, is_on_gpu=bool(indices))
     place = place_of(host, indices, _share(taken, options))
-    return taken, judge(spec, taken, options.kv_tokens, place)
+    room = judge(spec, taken, options.kv_tokens, place)
+    return taken, replace(room, is_gpu=place.is_gpu)
 
 
 def place_of(host: HostFacts, gpus: tuple[int, ...] = (), share: float = 1.0) -> Place:
