@@ -59,9 +59,10 @@ def measure(cell: Cell, answers: int) -> Outcome:
     with deployment(cell) as address, Client(address) as client:
         diagnosis = client.diagnose(with_bandwidth=False)
         probes = [probe_deep(client, _sample(0))]
-        for number in range(answers):
+        judged: list[Probe] = []
+        for number in range(answers):  # in turns: what else the machine does hits both
             probes += _pair(client, 1 + number)
-        judged = [probe for n in range(answers) for probe in _pair(client, 101 + n)]
+            judged += _pair(client, 101 + number)
     met = situation(
         probes,
         limits_of(diagnosis.limits),
