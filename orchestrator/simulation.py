@@ -10,7 +10,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from orchestrator.planner import Limits, Observations, plan
 from outrider.types import DraftPlan, ReadinessPolicy, StepTiming, Verdict
@@ -97,11 +97,8 @@ class _Chain:
     wrong: int
 
 
-@dataclass(order=True, slots=True)
-class _Event:
-    at_us: float
-    order: int
-    act: Callable[[], None] = field(compare=False)
+_Event = tuple[float, int, Callable[[], None]]
+"""When, in which order of those at the same time, and what."""
 
 
 def run(situation: Situation, tokens: int, seed: int) -> Run:
@@ -149,9 +146,8 @@ class _Request:
         self._verify()
         self._after(self._s.draft_wire_us / 2, self._draft)
         while self._tip < self._tokens:
-            event = heapq.heappop(self._events)
-            self._now = event.at_us
-            event.act()
+            self._now, _, act = heapq.heappop(self._events)
+            act()
         return Run(
             self._tip - self._first_tokens,
             self._passes - 1,
@@ -243,7 +239,8 @@ class _Request:
         self._after(self._s.verify_wire_us / 2, lambda: self._set_policy(new.policy))
 
     def _relay(self, chain: _Chain, position: int) -> None:
-        self._seen = self._seen.with_step(max(1, round(self._s.draft_step_us)))
+        if not self._seen.draft_step_us:  # every step takes the same: the first tells all
+            self._seen = self._seen.with_step(max(1, round(self._s.draft_step_us)))
         self._after(self._s.verify_wire_us / 2, lambda: self._grow(chain, position))
 
     # The draft: as draft_service.scheduler and .sessions.
@@ -288,4 +285,4 @@ class _Request:
 
     def _at(self, at_us: float, act: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._events, _Event(at_us, self._count, act))
+        heapq.heappush(self._events, (at_us, self._count, act))
