@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.deepened import Deepening, deepened, overlap
+from benchmarks.agreement import agreement
+from benchmarks.deepen import Deepening, deepened
 from benchmarks.machine import describe
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
         settings["deepened"] = asdict(DEEPENING)
     prompts = list(read_prompts(options.prompts, options.per_category, small, options))
     if not options.vocabularies:
-        settings["overlap"] = round(overlap(small, other, _texts(small, prompts)), 3)
+        settings["overlap"] = round(agreement(small, other, _texts(small, prompts)).overlap, 3)
     result: dict[str, object] = {
         "machine": describe(),
         "settings": {

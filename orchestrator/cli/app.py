@@ -184,34 +184,35 @@ def _doctor(
 
 @app.command("demo")
 def _demo(
-    prompt: Annotated[str | None, typer.Argument(help="Default: one that suits drafts.")] = None,
-    draft_model: flags.DraftModels = ["ngram:"],  # noqa: B006 - Typer copies it
+    prompt: Annotated[str | None, typer.Argument(help="Default: one that suits the draft.")] = None,
+    draft_model: flags.DraftModels = [],  # noqa: B006 - Typer copies it
     max_tokens: flags.MaxTokens = 128,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Repeats an answer.")] = 2,
     ray: flags.Ray = "embedded",
     threads: flags.Threads = 0,
-    model: Annotated[str, typer.Option(hidden=True)] = "smollm2",
+    model: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Start everything here, and compare drafts with no drafts.
 
     One prompt is answered with drafts and without. The models that come with Outrider are fetched
-    on first use. Nothing is left running.
+    on first use: a GGUF pair where llama.cpp is installed, else a model for PyTorch whose draft
+    looks up the prompt. Nothing is left running.
     """
-    from orchestrator.cli.demo import PROMPT, Demo, show
+    from orchestrator.cli.demo import Demo, show
     from orchestrator.cli.prompts import read_prompt
+    from orchestrator.cli.showcase import chosen, llamacpp_problem
     from orchestrator.cli.stack_plan import StackPlan
 
-    show(
-        Demo(
-            StackPlan(
-                model,
-                tuple(draft_model),
-                threads=threads,
-                grace_s=1.0,
-                orchestrator=("--ray", ray),
-            ),
-            read_prompt(PROMPT if prompt is None else prompt),
-            {"max_tokens": max_tokens, "temperature": temperature, "seed": seed},
-        )
+    text = None if prompt is None else read_prompt(prompt)
+    problem = llamacpp_problem() if model is None else None
+    showcase = chosen(model, draft_model, text, problem)
+    plan = StackPlan(
+        showcase.model, showcase.drafts, threads=threads, grace_s=1.0, orchestrator=("--ray", ray)
     )
+    options: GenerateOptions = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "seed": seed,
+    }
+    show(Demo(plan, showcase, options))

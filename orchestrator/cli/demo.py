@@ -9,25 +9,12 @@ from orchestrator.cli.console import FAILED, Progress, errors_told, fail, is_col
 from orchestrator.cli.interrupts import Interrupts
 from orchestrator.cli.prompts import as_messages
 from orchestrator.cli.serve import bring_up
+from orchestrator.cli.showcase import Showcase
 from orchestrator.cli.stack import Stack
 from orchestrator.cli.stack_plan import StackPlan
-from orchestrator.cli.summary import comparison
+from orchestrator.cli.summary import comparison, counted, paces
 from outrider.client import Client, Result
 from outrider.client.request import GenerateOptions
-
-PROMPT = """\
-Repeat this poem word for word:
-
-The outrider rides ahead of the coach,
-He looks for the bridge, he looks for the road.
-The coachman decides which way they will go,
-The outrider saves him the time to know."""
-"""Suits prompt lookup: the answer repeats it."""
-
-ABOUT_PROMPT = (
-    "This prompt suits the draft ngram:, which looks up what followed the last few tokens before; "
-    "ask for a story to see a prompt that does not."
-)
 
 WARM_UP_TOKENS = 8
 COLOURS = ("green", "cyan", "yellow", "magenta")
@@ -35,16 +22,18 @@ COLOURS = ("green", "cyan", "yellow", "magenta")
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What is shown: a stack, a prompt, and how to sample."""
+    """What is shown: a stack, what it is asked, and how to sample."""
 
     plan: StackPlan
-    prompt: str
+    showcase: Showcase
     options: GenerateOptions
 
 
 def show(demo: Demo) -> None:
     """Runs the demonstration, if its arguments are valid; whatever ends it, no process is left."""
-    require_valid(as_messages(demo.prompt), demo.options)
+    require_valid(as_messages(demo.showcase.prompt), demo.options)
+    if demo.showcase.notice:
+        say(demo.showcase.notice)
     with Interrupts() as interrupts:
         try:
             with Stack(demo.plan, interrupts) as stack, errors_told():
@@ -57,14 +46,14 @@ def show(demo: Demo) -> None:
 
 
 def _perform(demo: Demo, client: Client) -> None:
-    typer.secho(f"\n{demo.prompt}\n", bold=True)
+    typer.secho(f"\n{demo.showcase.prompt}\n", bold=True)
     with Progress() as progress:
         progress.waits_for("reading the prompt")
-        _answer(client, demo.prompt, {**demo.options, "max_tokens": WARM_UP_TOKENS})
+        _answer(client, demo.showcase.prompt, {**demo.options, "max_tokens": WARM_UP_TOKENS})
     drafted = _stream(demo, client)
     with Progress() as progress:
         progress.waits_for("the same again without drafts, to compare")
-        alone = _answer(client, demo.prompt, {**demo.options, "max_drafts": 0})
+        alone = _answer(client, demo.showcase.prompt, {**demo.options, "max_drafts": 0})
     _compare(demo, drafted, alone)
 
 
@@ -74,7 +63,7 @@ def _answer(client: Client, prompt: str, options: GenerateOptions) -> Result:
 
 
 def _stream(demo: Demo, client: Client) -> Result:
-    with client.generate(as_messages(demo.prompt), **demo.options) as generation:
+    with client.generate(as_messages(demo.showcase.prompt), **demo.options) as generation:
         started = generation.wait_started()
         colours = dict(zip(started.drafts, COLOURS * len(started.drafts), strict=False))
         for token in generation:
@@ -109,8 +98,17 @@ def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
     sampling = f"temperature {demo.options.get('temperature'):g}, seed {drafted.seed}"
     write(
         f"{comparison(drafted, alone, draft_is_target)}\n"
+        f"{paces(drafted, alone)}\n"
         f"Both times the tokens are the same, one by one ({sampling}). Timed from request to last "
-        "token, with the prompt already read in both runs.\n"
+        f"token, with the prompt already read in both runs{_threads(demo.plan)}.\n"
     )
-    if demo.prompt == PROMPT and any(model.startswith("ngram") for model in demo.plan.drafts):
-        write(f"{ABOUT_PROMPT}\n")
+    if demo.showcase.about:
+        write(f"{demo.showcase.about}\n")
+
+
+def _threads(plan: StackPlan) -> str:
+    verify, draft = plan.model_threads()
+    if not verify:
+        return ""
+    told = f", and the target on {counted(verify, 'thread')} in both"
+    return f"{told} (a draft on {draft} more)" if draft else told

@@ -31,6 +31,12 @@ class StackPlan:
         """The draft models, without the word for none."""
         return tuple(model for model in self.draft_models if model != NO_DRAFT)
 
+    def model_threads(self) -> tuple[int, int]:
+        """CPU threads of the target and of each draft; 0 for models without weights."""
+        heavy = sum(1 for model in self.drafts if not is_weightless(model))
+        verify, draft = split_threads(self.threads or usable_cores(), heavy)
+        return (0 if is_weightless(self.model) else verify), draft
+
 
 def split_threads(cores: int, drafts: int) -> tuple[int, int]:
     """CPU threads of the target and of each draft: drafts together get a third, at least one each.
@@ -48,9 +54,7 @@ def specs_of(
     plan: StackPlan, ports: Sequence[int]
 ) -> tuple[ChildSpec, tuple[ChildSpec, ...], ChildSpec]:
     """The verifier, the drafts, the orchestrator. `ports` are for the verifier, then the drafts."""
-    cores = plan.threads or usable_cores()
-    heavy = sum(1 for model in plan.drafts if not is_weightless(model))
-    verify_threads, draft_threads = split_threads(cores, heavy)
+    verify_threads, draft_threads = plan.model_threads()
     common = ("--grace-s", str(plan.grace_s), *plan.every_service)
     names = draft_names(plan.drafts)
     verify = ChildSpec(

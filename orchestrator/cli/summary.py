@@ -49,6 +49,25 @@ def comparison(drafted: Result, alone: Result, draft_is_target: bool) -> str:
     return f"{what}; it took {with_s:.1f} s with drafts and {without_s:.1f} s without, {outcome}."
 
 
+def paces(drafted: Result, alone: Result) -> str:
+    """One sentence about what passes and draft steps took, as the services measured it."""
+    told = (
+        f"On average a target pass took {_pace(drafted.stats)}, and {_pace(alone.stats)} "
+        "without drafts"
+    )
+    steps = sum(draft.steps for draft in drafted.stats.drafts)
+    if steps:
+        step_ms = sum(draft.step_us for draft in drafted.stats.drafts) / steps / 1000
+        told += f"; a draft step took {step_ms:.0f} ms"
+    return f"{told}."
+
+
+def _pace(stats: Stats) -> str:
+    count = max(1, len(stats.forward_us))
+    pass_ms = sum(stats.forward_us) / count / 1000
+    return f"{pass_ms:.0f} ms for {sum(stats.pass_rows) / count:.1f} rows"
+
+
 def passes(stats: Stats) -> str:
     """How many target passes an answer took."""
     return counted(stats.target_passes, "target pass", "target passes")

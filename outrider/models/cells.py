@@ -5,7 +5,7 @@ prefix), so cells are reference counted, and dropping tokens never moves data. C
 cached; the least recently used goes first.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from outrider.errors import CapacityError, InvalidArgumentError
@@ -32,9 +32,15 @@ class CellSequence(ModelSequence):
 class CellLedger:
     """Hands out the cells of one pool to sequences and takes them back."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(
+        self, total: int, on_forget: "Callable[[CellSequence, list[int]], None] | None" = None
+    ) -> None:
+        """`on_forget` is called with each closed sequence that is cached no more, and those of its
+        last cells that are free with it.
+        """
         self.total = total
         self._pool = CellPool(total)
+        self._on_forget = on_forget
         self._live: dict[int, CellSequence] = {}
         self._cached: dict[int, CellSequence] = {}
 
@@ -72,7 +78,7 @@ class CellLedger:
 
         Raises CapacityError before anything is changed. `record` or `release` must follow.
         """
-        sequences = [self._own(feed.sequence) for feed in feeds]
+        sequences = [self.own(feed.sequence) for feed in feeds]
         needed = sum(len(feed.tokens) for feed in feeds)
         self._make_room(needed, len(sequences))
         return [
@@ -83,7 +89,7 @@ class CellLedger:
     def record(self, feeds: Sequence[Feed], reserved: Sequence[Sequence[int]]) -> None:
         """Makes the fed tokens uncommitted nodes that live in the reserved cells."""
         for feed, cells in zip(feeds, reserved, strict=True):
-            sequence = self._own(feed.sequence)
+            sequence = self.own(feed.sequence)
             for token, parent, cell in zip(feed.tokens, feed.parents, cells, strict=True):
                 sequence.node_cells[sequence.add(parent, token)] = cell
 
@@ -94,7 +100,7 @@ class CellLedger:
 
     def keep(self, sequence: ModelSequence, path: Sequence[int], surviving: Iterable[int]) -> None:
         """Commits `path`, keeps `surviving` below it and frees the cells of all other nodes."""
-        owned = self._own(sequence)
+        owned = self.own(sequence)
         dropped = owned.commit(path, surviving)
         owned.cells.extend(owned.node_cells.pop(number) for number in path)
         self._pool.drop([owned.node_cells.pop(number) for number in dropped])
@@ -103,7 +109,7 @@ class CellLedger:
         """Ends the sequence: nodes are freed, committed tokens stay cached. Twice is allowed."""
         if sequence.is_closed:
             return
-        owned = self._own(sequence)
+        owned = self.own(sequence)
         self.keep(owned, (), ())
         owned.is_closed = True
         del self._live[id(owned)]
@@ -115,16 +121,19 @@ class CellLedger:
             common = common_prefix(closed.tokens, other.tokens)
             if common == len(closed.tokens):
                 self._cached[id(other)] = self._cached.pop(id(other))
-                self._pool.drop(closed.cells)
+                self._forget(closed)
                 return
             if common == len(other.tokens):
                 self._evict(other)
         if closed.tokens:
             self._cached[id(closed)] = closed
+        else:
+            self._forget(closed)
         while len(self._cached) > MAX_CACHED_SEQUENCES:
-            self._evict(next(iter(self._cached.values())))
+            self.evict()
 
-    def _own(self, sequence: ModelSequence) -> CellSequence:
+    def own(self, sequence: ModelSequence) -> CellSequence:
+        """`sequence` as what it is; raises InvalidArgumentError unless it is live here."""
         if sequence.is_closed:
             raise InvalidArgumentError("the sequence is closed; open a new one")
         owned = self._live.get(id(sequence))
@@ -151,11 +160,24 @@ class CellLedger:
                 metadata={"needed": str(needed), "available": str(available)},
             )
         while self._pool.free < needed:
-            self._evict(next(iter(self._cached.values())))
+            self.evict()
+
+    def evict(self) -> bool:
+        """Forgets the cached sequence that was used longest ago; False: there is none."""
+        oldest = next(iter(self._cached.values()), None)
+        if oldest is not None:
+            self._evict(oldest)
+        return oldest is not None
 
     def _evict(self, sequence: CellSequence) -> None:
         del self._cached[id(sequence)]
+        self._forget(sequence)
+
+    def _forget(self, sequence: CellSequence) -> None:
         self._pool.drop(sequence.cells)
+        if self._on_forget is not None:
+            freed = [cell for cell in sequence.cells if self._pool.is_free(cell)]
+            self._on_forget(sequence, freed)
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""A GGUF file in another format: `python -m outrider.models.llamacpp_quantize SOURCE TARGET FORMAT`.
+"""A GGUF file in another format: `python -m outrider.models.llamacpp_quantize SOURCE TARGET FORM`.
 
 Knows llama.cpp's quantizer; knows neither names nor the cache. Meant for a process of its own: it
 writes its log to standard error, and a damaged file can end the process.
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         source, target, wanted = arguments
         quantize(Path(source), Path(target), wanted)
     except ValueError:
-        sys.stderr.write("outrider: give SOURCE TARGET FORMAT\n")
+        sys.stderr.write(f"outrider: give SOURCE TARGET FORM, one of {', '.join(FORMATS)}\n")
         return 2
     except OutriderError as error:
         sys.stderr.write(f"outrider: {error.message}\n")

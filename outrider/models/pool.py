@@ -47,6 +47,10 @@ class CellPool:
         taken: list[int] = cells.tolist()
         return taken
 
+    def is_free(self, cell: int) -> bool:
+        """Whether nobody refers to the cell."""
+        return not self._references[cell]
+
     def share(self, cells: Iterable[int]) -> None:
         """Refers to each of the cells once more."""
         self._references[list(cells)] += 1

@@ -9,6 +9,7 @@ from test_summary import result
 from typer import Exit
 
 from orchestrator.cli.demo import Demo, _compare
+from orchestrator.cli.showcase import Showcase
 from orchestrator.cli.stack_plan import StackPlan
 from outrider.client import Token
 
@@ -25,11 +26,12 @@ def demo(*drafts: str, tokens: int = 40) -> tuple[str, ...]:
 def test_the_same_answer_is_given_faster_with_good_drafts():
     shown = run(*demo(GOOD, HOPELESS))
     assert shown.status == 0, shown.stderr
-    prompt, answer, sentence, proof = [line for line in shown.stdout.splitlines() if line]
+    prompt, answer, sentence, measured, proof = [line for line in shown.stdout.splitlines() if line]
     assert prompt == "hello there"
     assert len(answer) == 40
     assert sentence.startswith("40 tokens took ")
     assert "times as fast" in sentence
+    assert measured.startswith("On average a target pass took ")
     assert proof.startswith(
         "Both times the tokens are the same, one by one (temperature 0.7, seed 5)."
     )
@@ -47,7 +49,7 @@ def test_without_drafts_it_still_answers_and_says_so():
 def test_a_divergence_is_told_with_what_can_be_its_cause(capsys):
     drafted, alone = result(passes=1, seconds=1), result(passes=1, seconds=1)
     tokens = tuple(Token(id_, "x") for id_ in (1, 2))
-    shown = Demo(StackPlan("m", ()), "hi", {"temperature": 0.7})
+    shown = Demo(StackPlan("m", ()), Showcase("m", (), "hi"), {"temperature": 0.7})
     with pytest.raises(Exit):
         _compare(shown, replace(drafted, tokens=tokens), replace(alone, tokens=tokens[:1]))
     told = capsys.readouterr().err

@@ -29,7 +29,10 @@ def project(tmp_path: Path) -> Path:
     script(tmp_path / ".venv/bin/outrider", SHOW_ARGUMENTS)
     script(
         tmp_path / ".venv/bin/python",
-        '#!/bin/sh\ncase $2 in pip) echo "$@" >>pip.log; exit "${PIP_STATUS:-0}" ;; esac\n',
+        '#!/bin/sh\ncase "$*" in\n'
+        '*-m\\ pip*gguf*) echo "$@" >>pip.log; exit "${GGUF_STATUS:-0}" ;;\n'
+        '*-m\\ pip*) echo "$@" >>pip.log; exit "${PIP_STATUS:-0}" ;;\n'
+        '*llama_cpp*) exit "${LLAMA_STATUS:-0}" ;;\nesac\n',
     )
     return tmp_path
 
@@ -97,6 +100,64 @@ def test_what_the_tests_need_includes_what_the_demo_needs(project):
 def test_arguments_for_pip_pass_through(project):
     make(project, "install", "PIP_ARGS=--no-cache-dir --pre")
     assert "-c constraints.txt --no-cache-dir --pre -e" in (project / "pip.log").read_text()
+
+
+MISSING = {"LLAMA_STATUS": "1"}
+"""llama.cpp is not there yet."""
+
+
+def compilers(folder: Path, text: str) -> dict[str, str]:
+    """An environment whose every C++ compiler is a script; an empty one finds no headers."""
+    for name in ("c++", "g++", "clang++"):
+        script(folder / "compilers" / name, f"#!/bin/sh\n{text}\n")
+    return {"PATH": f"{folder / 'compilers'}:{os.environ['PATH']}", "CXX": "c++"}
+
+
+def installed(project: Path) -> list[str]:
+    """What pip was asked for."""
+    return [line.split()[-1] for line in (project / "pip.log").read_text().splitlines()]
+
+
+def test_with_a_compiler_the_demo_gets_llamacpp_and_says_how_long_that_takes(project):
+    made = make(project, "demo", **MISSING, **compilers(project, "exit 0"))
+    assert made.stdout == "[demo]"
+    assert "compiling llama.cpp for GGUF models, once: about 6 minutes" in made.stderr
+    assert installed(project) == [".[all]", ".[gguf]"]
+
+
+def test_llamacpp_that_is_there_is_not_mentioned(project):
+    made = make(project, "demo", **compilers(project, "exit 0"))
+    assert "llama.cpp" not in made.stderr
+    assert installed(project) == [".[all]"]
+
+
+def test_without_a_compiler_the_demo_goes_on_and_says_what_is_missing(project):
+    made = make(project, "demo", **MISSING, **compilers(project, "exit 1"))
+    assert made.stdout == "[demo]"
+    assert "no C++ compiler was found, so this goes on without GGUF models" in made.stderr
+    assert installed(project) == [".[all]"]
+    assert "no C++ compiler" not in make(project, "demo", **MISSING).stderr
+
+
+def test_a_failed_build_of_llamacpp_does_not_stop_the_demo(project):
+    made = make(project, "demo", GGUF_STATUS="1", **MISSING, **compilers(project, "exit 0"))
+    assert made.stdout == "[demo]"
+    assert "llama.cpp could not be compiled (see .venv/llama-cpp-build.log)" in made.stderr
+
+
+def test_the_tests_are_refused_without_a_compiler_with_what_to_do(project):
+    refused = make(project, "stubs", **MISSING, **compilers(project, "exit 1"))
+    assert refused.returncode != 0
+    assert "sudo apt install g++" in refused.stderr
+    assert not (project / "pip.log").exists()
+
+
+def test_the_tests_get_llamacpp_with_everything_else(project):
+    made = make(project, "stubs", **MISSING, **compilers(project, "exit 0"))
+    assert made.returncode == 0, made.stderr
+    assert "about 6 minutes" in made.stderr
+    assert installed(project) == [".[dev]"]
+    assert 'dev = [\n    "outrider[all,gguf]"' in (project / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize(

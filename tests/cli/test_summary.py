@@ -5,13 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.summary import answer_line, as_json, comparison
+from orchestrator.cli.summary import answer_line, as_json, comparison, paces
 from outrider.client import DraftStats, Result, Stats, Token, TokenLogprob
 from outrider.types import AcceptanceMode, FinishReason
 
 
+def draft(
+    drafted: int, accepted: int = 0, *, name: str = "d", lost: bool = False, steps: int = 0
+) -> DraftStats:
+    return DraftStats(name, drafted, accepted, lost, steps, steps * 20_000, 0, 0)
+
+
 def result(*, passes: int, verified: int = 0, seconds: float, tokens: int = 60) -> Result:
-    drafts = (DraftStats("d", verified, tokens - passes, False),) if verified else ()
+    drafts = (draft(verified, tokens - passes, steps=verified),) if verified else ()
     stats = Stats(
         prompt_tokens=5,
         cached_tokens=0,
@@ -26,6 +32,13 @@ def result(*, passes: int, verified: int = 0, seconds: float, tokens: int = 60) 
         wire_bytes=1,
         resumes=0,
         wait_us=(),
+        pass_rows=(1 + verified // passes,) * passes,
+        forward_us=(50_000 + 1000 * (verified // passes),) * passes,
+        drafted_passes=passes if verified else 0,
+        accepted_per_position=(),
+        queue_us=0,
+        accept_us=0,
+        reconcile_us=0,
     )
     return Result("text", (), FinishReason.LENGTH, stats, (), 7, "r")
 
@@ -67,6 +80,16 @@ def test_a_draft_as_dear_as_the_target_is_named_as_the_reason():
     assert "the draft is the target's own model" in comparison(drafted, ALONE, draft_is_target=True)
 
 
+def test_the_paces_are_means_of_what_was_measured():
+    assert paces(result(passes=20, verified=60, seconds=2), ALONE) == (
+        "On average a target pass took 53 ms for 4.0 rows, and 50 ms for 1.0 rows without drafts; "
+        "a draft step took 20 ms."
+    )
+    assert paces(ALONE, ALONE) == (
+        "On average a target pass took 50 ms for 1.0 rows, and 50 ms for 1.0 rows without drafts."
+    )
+
+
 def with_drafts(whole: Result, *drafts: DraftStats) -> Result:
     return replace(whole, stats=replace(whole.stats, drafts=drafts))
 
@@ -78,7 +101,7 @@ def test_drafts_that_did_nothing_are_neither_praised_nor_blamed(seconds):
         f"no draft took part; the two runs took {seconds:.1f} s and 6.0 s, and the difference is "
         "noise."
     )
-    idle = with_drafts(unhelped, DraftStats("d", 0, 0, False))
+    idle = with_drafts(unhelped, draft(0))
     assert comparison(idle, ALONE, draft_is_target=True).endswith(
         f"the drafts had nothing to propose; it took {seconds:.1f} s with drafts and 6.0 s "
         "without; the difference is noise, or what idle drafts cost."
@@ -87,7 +110,7 @@ def test_drafts_that_did_nothing_are_neither_praised_nor_blamed(seconds):
 
 def test_a_lost_draft_is_told_with_how_far_it_came():
     unhelped, helped = result(passes=60, seconds=6), result(passes=20, verified=50, seconds=2)
-    lost, other = DraftStats("d", 9, 0, True), DraftStats("e", 9, 0, False)
+    lost, other = draft(9, lost=True), draft(9, name="e")
     assert "the draft was lost after 9 tokens, 6.0 s" in answer_line(with_drafts(unhelped, lost))
     assert "accepted (80%), draft d was lost after 9 tokens, 2.0 s" in answer_line(
         with_drafts(helped, lost, other)
@@ -100,7 +123,7 @@ def test_a_lost_draft_is_told_with_how_far_it_came():
 )
 def test_late_and_silent_drafts_are_not_called_rejected(drafted, told):
     unhelped = result(passes=60, verified=0, seconds=6)
-    assert told in answer_line(with_drafts(unhelped, DraftStats("d", drafted, 0, False)))
+    assert told in answer_line(with_drafts(unhelped, draft(drafted)))
 
 
 def test_json_has_log_probabilities_where_there_are_any_and_no_infinity():

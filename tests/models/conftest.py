@@ -5,15 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.tiny_gguf import write_tiny_gguf
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from outrider.models.base import CausalModel
 from outrider.models.hf_model import HfModel
+from outrider.models.llamacpp_model import LlamaCppModel
+from outrider.models.llamacpp_quantize import quantize
 from outrider.models.options import ModelOptions
 from outrider.models.registry import load_model
 from outrider.models.scripted import ScriptedLaw, scripted_logits
 
+from .plain_decode import PlainDecode
 from .tiny import BACKENDS, CONTEXT, MakeModel, Oracle, save_checkpoints
 
 
@@ -49,12 +53,34 @@ def loaded(checkpoints: dict[str, Path]) -> dict[str, HfModel]:
     return {name: load_model(str(folder), options) for name, folder in checkpoints.items()}
 
 
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In Q8_0, whose rows have the same bits in every batch; some of them end with a tie-breaking
+    float32 otherwise."""
+    folder = tmp_path_factory.mktemp("gguf")
+    wide = write_tiny_gguf(folder / "tiny-f32.gguf")
+    quantize(wide, folder / "tiny.gguf", "q8_0")
+    return folder / "tiny.gguf"
+
+
+@pytest.fixture(scope="session")
+def loaded_gguf(tiny_gguf: Path) -> LlamaCppModel:
+    """As the backend loads it; tests get copies with an empty cache."""
+    return load_model(str(tiny_gguf), ModelOptions(threads=1, kv_tokens=256))
+
+
 @pytest.fixture
-def make_model(checkpoints: dict[str, Path], loaded: dict[str, HfModel]) -> MakeModel:
+def make_model(
+    checkpoints: dict[str, Path], loaded: dict[str, HfModel], request: pytest.FixtureRequest
+) -> MakeModel:
     def make(backend: str, kv_tokens: int = 256, **options: object) -> CausalModel:
         settings = ModelOptions(kv_tokens=kv_tokens, **options)
         if backend == "scripted":
             return load_model(f"scripted:vocab=300,order=9,context={CONTEXT}", settings)
+        if backend == "llamacpp":
+            if options:
+                return load_model(str(request.getfixturevalue("tiny_gguf")), settings)
+            return request.getfixturevalue("loaded_gguf").resized(kv_tokens)
         if options:
             return load_model(str(checkpoints[backend]), settings)
         return loaded[backend].resized(kv_tokens)
@@ -63,10 +89,15 @@ def make_model(checkpoints: dict[str, Path], loaded: dict[str, HfModel]) -> Make
 
 
 @pytest.fixture
-def make_oracle(libraries: dict[str, PreTrainedModel]) -> Callable[[str], Oracle]:
+def make_oracle(
+    libraries: dict[str, PreTrainedModel], request: pytest.FixtureRequest
+) -> Callable[[str], Oracle]:
     """For a backend: the row after the last of some tokens, computed without any cache or tree."""
 
     def make(backend: str) -> Oracle:
+        if backend == "llamacpp":
+            return PlainDecode(request.getfixturevalue("tiny_gguf"))
+
         @torch.inference_mode()
         def row(tokens: Sequence[int]) -> Tensor:
             if backend == "scripted":

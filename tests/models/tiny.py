@@ -36,7 +36,7 @@ CONTEXT = 128
 WINDOW = 5
 
 HF_BACKENDS = ("llama", "gemma2", "gemma3", "mistral", "qwen3", "gpt2")
-BACKENDS = (*HF_BACKENDS, "scripted")
+BACKENDS = (*HF_BACKENDS, "llamacpp", "scripted")
 
 Oracle = Callable[[Sequence[int]], Tensor]
 MakeModel = Callable[..., CausalModel]

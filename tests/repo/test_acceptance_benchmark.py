@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from models.tiny import save_checkpoints
 
 from benchmarks.acceptance import (
     NUM_SPECULATIVE_TOKENS,
@@ -16,7 +14,6 @@ from benchmarks.acceptance import (
     read_prompts,
     samplings,
 )
-from benchmarks.deepened import Deepening, deepened, overlap
 from outrider.models.base import CausalModel
 from outrider.models.registry import load_model
 from outrider.types import SamplingParams
@@ -69,21 +66,3 @@ def test_prompts_are_the_first_short_ones_of_each_category(tmp_path: Path) -> No
     options = argparse.Namespace(limit=3, max_prompt_tokens=60)
     prompts = list(read_prompts(file, 2, model(), options))
     assert [p.text for p in prompts] == ["x" * 9, "yy", "ww"]
-
-
-def test_a_deepened_checkpoint_is_its_source_at_eps_zero_and_drifts_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = save_checkpoints(tmp_path)["llama"]
-    monkeypatch.setenv("OUTRIDER_CACHE_DIR", str(tmp_path))
-    draft = load_model(str(source))
-    texts = [[5, 6, 7, 8, 9], [20, 21]]
-    overlaps = []
-    for eps in (0.0, 0.2, 1.0):
-        folder = deepened(source, Deepening(2, eps))
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        assert config["num_hidden_layers"] == 4
-        overlaps.append(overlap(draft, load_model(str(folder)), texts))
-    assert overlaps[0] == pytest.approx(1.0, abs=1e-5)
-    assert 1.0 > overlaps[1] > overlaps[2] > 0
-    assert torch.tensor(overlaps).isfinite().all()
