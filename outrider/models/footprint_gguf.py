@@ -5,7 +5,8 @@ from pathlib import Path
 
 from outrider.errors import NotFoundError
 from outrider.models.footprint import Footprint, unknown
-from outrider.models.gguf_header import Value, parts_of, read_header
+from outrider.models.gguf_header import Value, read_header
+from outrider.models.llamacpp_source import Part
 from outrider.models.options import ModelOptions
 
 KV_BYTES = {"auto": 2.0, "f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
@@ -20,7 +21,7 @@ def gguf_footprint(argument: str, options: ModelOptions) -> Footprint:
     path = _local(argument, options)
     if path is None:
         return _on_hub(argument, options)
-    parts = parts_of(path)
+    parts = _parts_of(path)
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
         raise NotFoundError(f"{missing[0]}, a part of {path.name}, is missing beside it")
@@ -52,6 +53,12 @@ def kv_bytes_per_token(header: Mapping[str, Value], kv_dtype: str) -> int | None
     if not key or not value:
         return None
     return round(sum(heads) * (key + value) * KV_BYTES[kv_dtype])
+
+
+def _parts_of(path: Path) -> list[Path]:
+    """All files of a split model, of which `path` is one; of any other file itself."""
+    part = Part.of(path.name)
+    return [path] if part is None else [path.with_name(name) for name in part.names()]
 
 
 def _of(header: Mapping[str, Value], key: str) -> Value | None:
@@ -93,7 +100,7 @@ def _on_hub(argument: str, options: ModelOptions) -> Footprint:
     if not repository:
         return unknown(f"{argument} was not fetched yet; it is when it is served")
     sizes = file_sizes(repository, options)
-    wanted = [part.as_posix() for part in parts_of(Path(name))]
+    wanted = [part.as_posix() for part in _parts_of(Path(name))]
     if any(part not in sizes for part in wanted):
         raise NotFoundError(f"{repository} on the hub has no file {name}")
     return Footprint(

@@ -4,7 +4,6 @@ Knows the file format (version 2 and 3, little-endian); knows no model. The pack
 same, but takes seconds for a large vocabulary: it makes an array of every token.
 """
 
-import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ _MOST_LISTED = 4096
 """Longer lists are vocabularies; those of layers are shorter."""
 
 _MOST_STRING_BYTES = 2**24
-_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
 def read_header(path: Path) -> Mapping[str, Value]:
@@ -39,21 +37,6 @@ def read_header(path: Path) -> Mapping[str, Value]:
             ) from error
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{path.name} {error.message}") from error
-
-
-def parts_of(path: Path) -> tuple[Path, ...]:
-    """All files of a split GGUF, of which `path` is one; of any other file itself.
-
-    >>> [part.name for part in parts_of(Path("m-00001-of-00002.gguf"))]
-    ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf']
-    """
-    match = _SPLIT.search(path.name)
-    if match is None:
-        return (path,)
-    stem, count = path.name[: match.start()], int(match[2])
-    return tuple(
-        path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)
-    )
 
 
 def _read(file: BinaryIO) -> dict[str, Value]:

@@ -17,9 +17,10 @@ from outrider.errors import InvalidArgumentError
 from outrider.models.footprint import Footprint, footprint
 from outrider.models.footprint_gguf import kv_bytes_per_token
 from outrider.models.footprint_hf import kv_numbers_per_token, measured
-from outrider.models.gguf_header import parts_of, read_header
+from outrider.models.gguf_header import read_header
 from outrider.models.options import ModelOptions
 from outrider.models.packaged import fetch
+from outrider.models.packaged_gguf import fetch_gguf
 from outrider.models.registry import load_model
 
 LLAMA = {
@@ -89,10 +90,6 @@ def test_all_parts_of_a_split_gguf_count(tmp_path: Path) -> None:
     second.unlink()
     missing = footprint(str(first), ModelOptions())
     assert missing.is_missing and "m-00002-of-00002.gguf" in missing.unknown
-
-
-def test_a_file_that_is_not_split_is_its_only_part() -> None:
-    assert parts_of(Path("/x/m.gguf")) == (Path("/x/m.gguf"),)
 
 
 @given(cut=st.integers(0, 500), garbage=st.binary(max_size=64))
@@ -189,3 +186,11 @@ def test_the_footprint_is_what_loading_takes() -> None:
     kv = sum(t.numel() * t.element_size() for pool in pools for t in (pool.keys, pool.values))
     assert taken.weights_bytes == weights
     assert taken.kv_bytes(128) == kv
+
+
+@pytest.mark.real_model
+def test_the_footprint_of_a_gguf_is_its_file_and_what_its_shape_says() -> None:
+    path = fetch_gguf("smollm2.gguf")
+    taken = footprint("smollm2.gguf", ModelOptions())
+    assert taken.weights_bytes == path.stat().st_size
+    assert taken.kv_bytes_per_token == 30 * 3 * 2 * 64 * 2
