@@ -129,7 +129,12 @@ def slowest_draft_step_us(situation: Situation) -> float | None:
     """The longest draft step with which drafts still pay, up to four bare passes; None: none."""
 
     def pays(step_us: float) -> bool:
-        return forecast(replace(situation, draft_step_us=step_us), seeds=SEEDS[:3]).ratio >= PAYS
+        return (
+            forecast(
+                replace(situation, draft_step_us=step_us, seen_step_us=0.0), seeds=SEEDS[:3]
+            ).ratio
+            >= PAYS
+        )
 
     alone_us = situation.token_alone_us
     return _last_that(pays, 4 * alone_us, max(alone_us / 50, 1.0))

@@ -56,9 +56,10 @@ class Situation:
     counted from the last miss; the last entry holds for all that follow. `draft_step_us` is from
     one drafted token to the next. `draft_wire_us` and `verify_wire_us` are round trips as messages
     of a session see them, the services' own handling of them included. `pass_overhead_us` is what a
-    pass takes besides the model. `seen_round_trip_us` is what the planner believes the draft's
-    round trip to be; 0: what it is. `alone_us` is from token to token of the target
-    alone; 0: a pass of one row and what comes with it.
+    pass takes besides the model; the part of it that comes after the verdict, `turnaround_us`,
+    overlaps with waiting. `seen_round_trip_us` and `seen_step_us` are what the planner believes the
+    draft's round trip and step to be; 0: what they are. `alone_us` is from token to token of the
+    target alone; 0: a pass of one row and what comes with it.
     """
 
     costs: PassCosts
@@ -68,7 +69,9 @@ class Situation:
     limits: Limits
     verify_wire_us: float = 0.0
     pass_overhead_us: float = 0.0
+    turnaround_us: float = 0.0
     seen_round_trip_us: float = 0.0
+    seen_step_us: float = 0.0
     alone_us: float = 0.0
 
     @property
@@ -128,6 +131,7 @@ class _Request:
         self._policy = first.policy
         self._is_running = False
         self._free_at = 0.0
+        self._verdict_at = 0.0
         self._wakes_at = math.inf
         self._streak = 0
         # draft
@@ -165,7 +169,7 @@ class _Request:
         wanted = min(self._policy.min_nodes, self._tokens - self._tip - 1)
         ready_at = self._free_at
         if len(self._tree) < wanted:
-            ready_at += self._policy.max_wait_us
+            ready_at = max(ready_at, self._verdict_at + self._policy.max_wait_us)
         if ready_at > self._now:
             if ready_at < self._wakes_at:
                 self._wakes_at = ready_at
@@ -177,7 +181,8 @@ class _Request:
         rows = 1 + len(nodes)
         forward_us = self._s.costs.of(rows)
         done = self._done(nodes, rows, forward_us)
-        self._after(forward_us + self._s.pass_overhead_us, done)
+        overhead_us = max(0.0, self._s.pass_overhead_us - self._s.turnaround_us)
+        self._after(forward_us + overhead_us, done)
 
     def _wake(self) -> None:
         self._wakes_at = math.inf
@@ -196,7 +201,8 @@ class _Request:
                 if position > self._tip and chain.wrong > self._tip
             ]
             self._is_running = False
-            self._free_at = self._now
+            self._free_at = self._now + self._s.turnaround_us
+            self._verdict_at = self._now
             self._counted(accepted, len(nodes))
             verdict = Verdict(
                 round_index=self._passes,
@@ -240,7 +246,9 @@ class _Request:
 
     def _relay(self, chain: _Chain, position: int) -> None:
         if not self._seen.draft_step_us:  # every step takes the same: the first tells all
-            self._seen = self._seen.with_step(max(1, round(self._s.draft_step_us)))
+            self._seen = self._seen.with_step(
+                max(1, round(self._s.seen_step_us or self._s.draft_step_us))
+            )
         self._after(self._s.verify_wire_us / 2, lambda: self._grow(chain, position))
 
     # The draft: as draft_service.scheduler and .sessions.

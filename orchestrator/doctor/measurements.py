@@ -4,12 +4,12 @@ and of the wire, and how often a drafted token is accepted. Pure.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.planner import Limits
 from orchestrator.simulation import PassCosts, Situation
-from outrider.client import DraftingLimits, Stats, Token
+from outrider.client import DraftingLimits, DraftStats, Stats, Token
 
 CREDIBLE = 2
 """Passes of one length that are enough for it to count."""
@@ -153,18 +153,19 @@ def alone_us(probes: Iterable[Probe]) -> float | None:
 
 def draft_pace_us(probes: Iterable[Probe]) -> float | None:
     """Microseconds from one drafted token to the next; None where no draft took part."""
-    drafts = [draft for probe in probes for draft in probe.stats.drafts]
-    nodes, steps = sum(d.paced_nodes for d in drafts), sum(d.steps for d in drafts)
-    if nodes:
-        return sum(d.pace_us for d in drafts) / nodes
-    return sum(d.step_us for d in drafts) / steps if steps else None
+    asked = list(probes)
+    pace = _median_mean(asked, lambda draft: (draft.pace_us, draft.paced_nodes))
+    return draft_step_us(asked) if pace is None else pace
+
+
+def draft_step_us(probes: Iterable[Probe]) -> float | None:
+    """Microseconds of a draft's pass, less than its pace; None where no draft took part."""
+    return _median_mean(probes, lambda draft: (draft.step_us, draft.steps))
 
 
 def draft_wire_us(probes: Iterable[Probe]) -> float | None:
-    """Mean round trip of a session's messages between orchestrator and draft, in microseconds."""
-    drafts = [draft for probe in probes for draft in probe.stats.drafts]
-    rounds = sum(d.wire_rounds for d in drafts)
-    return sum(d.wire_us for d in drafts) / rounds if rounds else None
+    """Microseconds of a round trip of a session's messages between orchestrator and draft."""
+    return _median_mean(probes, lambda draft: (draft.wire_us, draft.wire_rounds))
 
 
 def pass_overhead_us(probes: Sequence[Probe]) -> float:
@@ -213,7 +214,9 @@ def situation(
         limits=limits,
         verify_wire_us=verify_wire_us,
         pass_overhead_us=pass_overhead_us(probes),
+        turnaround_us=_turnaround_us(probes),
         seen_round_trip_us=seen_round_trip_us,
+        seen_step_us=draft_step_us(drafted) or 0.0,
         alone_us=alone,
     )
 
@@ -238,6 +241,25 @@ def achieved_ratio(probes: Sequence[Probe]) -> float | None:
     if not pairs:
         return None
     return sum(1 / b.tokens_per_s for _, b in pairs) / sum(1 / a.tokens_per_s for a, _ in pairs)
+
+
+def _median_mean(
+    probes: Iterable[Probe], sum_and_count: Callable[[DraftStats], tuple[int, int]]
+) -> float | None:
+    """Median over the answers of a mean in each: what disturbs one of them does not count."""
+    means = []
+    for probe in probes:
+        found = [sum_and_count(draft) for draft in probe.stats.drafts]
+        count = sum(number for _, number in found)
+        if count:
+            means.append(sum(total for total, _ in found) / count)
+    return statistics.median(means) if means else None
+
+
+def _turnaround_us(probes: Sequence[Probe]) -> float:
+    """From a verdict to the next pass of a target that waits for nobody."""
+    waits = [us for p in probes if not p.has_drafts for us in p.stats.wait_us[1:]]
+    return statistics.median(waits) if waits else 0.0
 
 
 def _accept_us(probes: Sequence[Probe]) -> float:
