@@ -45,6 +45,7 @@ MODEL: dict[str, tuple[str, object]] = {
     "n_gpu_layers": ("12", 12),
     "kv_dtype": ("q8_0", "q8_0"),
     "kv_tokens": ("4096", 4096),
+    "skip_memory_check": ("true", True),
     "context_tokens": ("512", 512),
 }
 SESSIONS: dict[str, tuple[str, object]] = {
