@@ -45,13 +45,13 @@ MODEL: dict[str, tuple[str, object]] = {
     "n_gpu_layers": ("12", 12),
     "kv_dtype": ("q8_0", "q8_0"),
     "kv_tokens": ("4096", 4096),
-    "skip_memory_check": ("true", True),
     "context_tokens": ("512", 512),
 }
 SESSIONS: dict[str, tuple[str, object]] = {
     "max_sessions": ("3", 3),
     "max_pass_tokens": ("64", 64),
     "idle_timeout_s": ("7.5", 7.5),
+    "skip_memory_check": ("true", True),
 }
 VALUES: dict[str, dict[str, tuple[str, object]]] = {
     "draft": SERVER | MODEL | SESSIONS,
