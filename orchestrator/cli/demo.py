@@ -110,5 +110,5 @@ def _threads(plan: StackPlan) -> str:
     verify, draft = plan.model_threads()
     if not verify:
         return ""
-    told = f", and the target on {counted(verify, 'thread')} in both"
-    return f"{told} (a draft on {draft} more)" if draft else told
+    told = f". The target had {counted(verify, 'thread')} in both"
+    return f"{told}, the draft {draft} of its own, as on two machines" if draft else told

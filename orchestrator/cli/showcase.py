@@ -10,7 +10,7 @@ from outrider.models.packaged_gguf import has_llamacpp
 GGUF_TARGET, GGUF_DRAFT = "smollm2-f32.gguf", "smollm2.gguf"
 HF_TARGET, LOOKUP_DRAFT = "smollm2", "ngram:"
 
-QUESTION = "Why do leaves change their colour in autumn?"
+QUESTION = "Why is the sky blue?"
 POEM = """\
 Repeat this poem word for word:
 
@@ -21,8 +21,8 @@ The outrider saves him the time to know."""
 """Suits prompt lookup: the answer repeats it."""
 
 ABOUT_GGUF = (
-    "The draft is SmolLM2-135M in 4 bits, the target the same weights written in 32: a small "
-    "stand-in for a small and a big model of one family, whose draft is almost always right."
+    "The draft is SmolLM2-135M in 4 bits, the target the same weights written in 32: a stand-in "
+    "for a small and a big model of one family, which agree less often and differ more in speed."
 )
 ABOUT_POEM = (
     "This prompt suits the draft ngram:, which looks up what followed the last few tokens before; "

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.errors import CapacityError, InternalError, InvalidArgumentError
+from outrider.models.llamacpp_arena import MOVING
 from outrider.models.options import ModelOptions
 
 PASS_TOKENS = 512
@@ -31,6 +32,9 @@ _WARN, _ERROR, _CONTINUED = 3, 4, 5
 
 BF16 = 30
 """ggml's number of the type, which the Python package does not name."""
+
+UNQUANTISED_FILE_TYPES = ("", "0", "1", "32")
+"""F32, F16 and BF16 as a file's metadata tells it; where it does not, it may be one of them."""
 
 KV_TYPES = {"f32": api.GGML_TYPE_F32, "f16": api.GGML_TYPE_F16, "q8_0": api.GGML_TYPE_Q8_0}
 
@@ -116,6 +120,15 @@ class LoadedModel:
         """The context that it was trained for."""
         return int(api.llama_model_n_ctx_train(self.handle))
 
+    @property
+    def rounds_by_rows(self) -> bool:
+        """Whether the bits of a row depend on its being the only one of its pass.
+
+        On the CPU llama.cpp multiplies unquantised weights with one row by another kernel than with
+        several.
+        """
+        return self.on_cpu and self.text("general.file_type") in UNQUANTISED_FILE_TYPES
+
     def text(self, key: str) -> str:
         """A value of the file's metadata as text; empty where there is none."""
         size = 2**10
@@ -147,8 +160,9 @@ class Context:
 
     def __init__(self, model: LoadedModel, cells: int, threads: int, kv_dtype: str) -> None:
         self.model = model
+        self._pairs_rows = model.rounds_by_rows
         parameters = api.llama_context_default_params()
-        parameters.n_ctx = cells
+        parameters.n_ctx = cells + (1 if self._pairs_rows else 0)
         parameters.n_batch = parameters.n_ubatch = PASS_TOKENS
         parameters.n_outputs_max = PASS_ROWS
         parameters.n_seq_max = MAX_IDS
@@ -191,7 +205,8 @@ class Context:
                 if outputs > PASS_ROWS:
                     break
                 stop += 1
-            self._decode(tokens[start:stop], positions[start:stop], ids[start:stop], want, start)
+            outputs_wanted = [index in want for index in range(start, stop)]
+            self._decode(tokens[start:stop], positions[start:stop], ids[start:stop], outputs_wanted)
             for index in range(start, stop):
                 if index in want:
                     row = api.llama_get_logits_ith(self._handle, index - start)
@@ -204,8 +219,28 @@ class Context:
         tokens: Sequence[int],
         positions: Sequence[int],
         ids: Sequence[Sequence[int]],
-        want: set[int],
-        start: int,
+        wanted: list[bool],
+    ) -> None:
+        has_twin = self._pairs_rows and len(tokens) == 1
+        if has_twin:
+            # A second row, of a sequence of its own, so that the kernel for several is taken.
+            tokens, positions, ids = [*tokens, *tokens], [*positions, 0], [*ids, [MOVING]]
+            wanted = wanted * 2
+        elif self._pairs_rows and sum(wanted) == 1:
+            # The last block and the head run for wanted rows only.
+            wanted[wanted.index(False)] = True
+        try:
+            self._decode_as_is(tokens, positions, ids, wanted)
+        finally:
+            if has_twin:
+                self.remove(MOVING, 0, -1)
+
+    def _decode_as_is(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        ids: Sequence[Sequence[int]],
+        wanted: Sequence[bool],
     ) -> None:
         batch = self._batch
         batch.n_tokens = len(tokens)
@@ -215,7 +250,7 @@ class Context:
             batch.n_seq_id[index] = len(owners)
             for number, owner in enumerate(owners):
                 batch.seq_id[index][number] = owner
-            batch.logits[index] = start + index in want
+            batch.logits[index] = wanted[index]
         with own_log() as log:
             status = api.llama_decode(self._handle, batch)
             if status == 1:

@@ -23,8 +23,9 @@ SPARE_SHARE = 8
 class LlamaCppModel:
     """A llama.cpp model whose sequences share one context.
 
-    Rows are float32. On the CPU they are those of a plain decode, to the last bit where the weights
-    are quantised to Q4_1 or Q8_0 (F32 and F16 take other kernels for one row than for several).
+    Rows are float32. On the CPU they have the same bits in every pass. They are those of a plain
+    decode where the weights are quantised to Q4_1 or Q8_0; F32 and F16 take other kernels for one
+    row than for several, and here always those for several.
     """
 
     tokenizer: Tokenizer | None
@@ -40,7 +41,7 @@ class LlamaCppModel:
         ids: int = MAX_IDS,
         spare: int | None = None,
     ) -> None:
-        """`spare` cells more than `kv_tokens` are allocated; None: a share of them."""
+        """`spare` cells more than `kv_tokens` are used; None: a share of them."""
         self.info = info
         self.tokenizer = tokenizer
         self._model = model

@@ -73,3 +73,15 @@ def test_a_terminal_shows_who_wrote_which_token():
         text = shown.screen.whole()
     assert "\x1b[32m■ drafted by scripted, accepted by the target" in text
     assert text.count("\x1b[32m") > 5
+
+
+@pytest.mark.real_model
+def test_the_gguf_pair_answers_a_question_with_the_targets_own_tokens():
+    arguments = ("--ray", "local", "--max-tokens", "24", "--threads", "2")
+    shown = run("demo", *arguments, timeout_s=300)
+    assert shown.status == 0, shown.stderr
+    assert "verify (smollm2-f32.gguf)" in shown.stderr
+    assert "Why is the sky blue?" in shown.stdout
+    assert "24 tokens took " in shown.stdout
+    assert "The target had 1 thread in both, the draft 1 of its own" in shown.stdout
+    assert "The draft is SmolLM2-135M in 4 bits" in shown.stdout

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from outrider.errors import CapacityError
 from outrider.models.base import TIP, CausalModel, Feed, ModelSequence
-from outrider.models.cells import CellLedger
 
 from .steps import same
 from .tiny import MakeModel, Oracle
@@ -34,7 +33,7 @@ class Obvious:
     paths: dict[int, list[int]] = field(default_factory=dict)
 
 
-@pytest.mark.parametrize("backend", ["llama", "gemma3", "scripted"])
+@pytest.mark.parametrize("backend", ["llama", "gemma3", "llamacpp", "scripted"])
 @settings(
     max_examples=80,
     deadline=None,
@@ -46,7 +45,6 @@ def test_random_operations_equal_the_obvious_model(
     make_model: MakeModel, oracle: Oracle, backend: str, operations: list
 ) -> None:
     model = make_model(backend, kv_tokens=KV_TOKENS)
-    model.cells = CellLedger(KV_TOKENS)
     live: list[Obvious] = []
     for kind, choice, items in operations:
         if kind == "open" or not live:
