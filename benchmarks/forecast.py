@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
+from benchmarks.forecast_report import page
 from benchmarks.forecast_rig import Cell, deployment
 from benchmarks.machine import describe
 from orchestrator.cli.doctor_probes import ask, probe_deep
@@ -117,7 +118,7 @@ def _rate(probes: Sequence[Probe]) -> float:
 def main(arguments: Sequence[str]) -> int:
     """Runs the grid, writes the JSON; status 1 where a forecast is off by more than it may be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the figures; a page is drawn beside it")
     parser.add_argument("--answers", type=int, default=4, help="texts of a cell, each time")
     parser.add_argument("--quick", action="store_true", help="a corner of the grid")
     options = parser.parse_args(arguments)
@@ -142,8 +143,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.json is not None:
         figures = [{**asdict(o), "error": round(o.error, 3)} for o in outcomes]
         whole = {"machine": machine, "settings": {"tokens": TOKENS, "answers": options.answers}}
-        text = json.dumps({**whole, "summary": summary, "figures": figures}, indent=1)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        result = {**whole, "summary": summary, "figures": figures}
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        options.json.with_suffix(".md").write_text(page(result), encoding="utf-8")
     return 0 if abs(worst.error) <= WITHIN else 1
 
 

@@ -84,14 +84,14 @@ class _Services:
         return line.strip()
 
     def stop(self) -> None:
-        for child in reversed(self.children):
-            child.kill()
         for process in self.proxies:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
+        for child in reversed(self.children):
+            child.kill()
 
 
 def _wait_usable(address: str) -> None:
