@@ -1,5 +1,6 @@
 """The draft service as a process: load the model, serve it, drain it."""
 
+import asyncio
 from collections.abc import Sequence
 
 import grpc
@@ -8,8 +9,11 @@ from draft_service.drafter import Drafter
 from draft_service.scheduler import Scheduler
 from draft_service.servicer import DraftServicer
 from draft_service.settings import DraftSettings
+from outrider.host import host_facts
 from outrider.models.base import CausalModel
+from outrider.models.footprint import Footprint
 from outrider.models.registry import load_model
+from outrider.models.room import check_room
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import draft_pb2, draft_pb2_grpc
 from outrider.wire.server import run_service
@@ -22,9 +26,17 @@ class DraftServer:
 
     names: Sequence[str] = (SERVICE_NAME,)
 
-    def __init__(self, model: CausalModel, settings: DraftSettings) -> None:
+    def __init__(
+        self, model: CausalModel, settings: DraftSettings, taken: Footprint | None = None
+    ) -> None:
         self._scheduler = Scheduler(Drafter(model), settings)
-        self._servicer = DraftServicer(self._scheduler, settings.max_sessions)
+        self._servicer = DraftServicer(
+            self._scheduler,
+            settings.max_sessions,
+            (taken or Footprint()).load(
+                settings.kv_tokens, settings.threads, settings.max_sessions
+            ),
+        )
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds the servicer."""
@@ -41,11 +53,18 @@ class DraftServer:
 
 async def build(settings: DraftSettings) -> DraftServer:
     """Loads the model; raises a domain error that says why where it cannot."""
+    taken = await asyncio.to_thread(
+        check_room,
+        settings.model,
+        settings.model_options(),
+        host_facts(),
+        is_skipped=settings.skip_memory_check,
+    )
     model = load_model(settings.model, settings.model_options())
     get_logger().info(
         "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
     )
-    return DraftServer(model, settings)
+    return DraftServer(model, settings, taken)
 
 
 def run(settings: DraftSettings) -> int:

@@ -9,6 +9,7 @@ import grpc
 
 from draft_service.scheduler import Scheduler, Seat
 from outrider.errors import CapacityError, DeadlineError, InvalidArgumentError, OutriderError
+from outrider.host import ModelLoad
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk
 from outrider.v1 import draft_pb2, draft_pb2_grpc
@@ -21,6 +22,8 @@ from outrider.wire.convert import (
     draft_opening_from,
     info_to,
 )
+from outrider.wire.convert_host import host_to
+from outrider.wire.diagnosing import Teller
 from outrider.wire.uploads import UPLOAD_S, collect
 
 MAX_UPLOADS = 4
@@ -31,10 +34,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
     """Serves one draft model."""
 
-    def __init__(self, scheduler: Scheduler, max_sessions: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, max_sessions: int, load: ModelLoad | None = None
+    ) -> None:
         self._scheduler = scheduler
         self._max_sessions = max_sessions
         self._uploads = 0
+        self._teller = Teller(load or ModelLoad(max_sessions=max_sessions))
 
     async def GetModelInfo(
         self, request: draft_pb2.DraftServiceGetModelInfoRequest, context: Context
@@ -42,6 +48,13 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         """Which model the service runs."""
         info = self._scheduler.drafter.vocabularies.info
         return draft_pb2.DraftServiceGetModelInfoResponse(model=info_to(info, self._max_sessions))
+
+    async def Diagnose(
+        self, request: draft_pb2.DraftServiceDiagnoseRequest, context: Context
+    ) -> draft_pb2.DraftServiceDiagnoseResponse:
+        """What the service runs on."""
+        host, payload = await self._teller.tell(len(request.payload), request.reply_bytes)
+        return draft_pb2.DraftServiceDiagnoseResponse(host=host_to(host), payload=payload)
 
     async def SetVocabulary(
         self, request_iterator: AsyncIterator[draft_pb2.SetVocabularyRequest], context: Context

@@ -26,6 +26,7 @@ class Attached:
         self.stats = stats
         self._allowance = 0
         self._commits: dict[int, float] = {}
+        self._last = (-1, 0.0)
         self.allow(plan)
 
     def allow(self, plan: DraftPlan) -> None:
@@ -47,12 +48,21 @@ class Attached:
         self.stats.drafted_tokens += len(chunk.nodes)
         self.stats.steps += 1
         self.stats.step_us += chunk.step_us
+        self._pace(chunk)
         committed_at = self._commits.pop(chunk.known_tokens, None)
         if committed_at is None:
             return
         away_us = int((self.link.heard_at - committed_at) * 1e6)
         self.stats.wire_rounds += 1
         self.stats.wire_us += max(0, away_us - chunk.held_us)
+
+    def _pace(self, chunk: Chunk) -> None:
+        """Times chunks between which it was told nothing, so that it had no reason to pause."""
+        known_tokens, heard_at = self._last
+        self._last = (chunk.known_tokens, self.link.heard_at)
+        if chunk.known_tokens == known_tokens:
+            self.stats.paced_nodes += len(chunk.nodes)
+            self.stats.pace_us += int((self.link.heard_at - heard_at) * 1e6)
 
     def _spend(self, nodes: int) -> None:
         self._allowance -= nodes

@@ -11,11 +11,13 @@ from dataclasses import replace
 
 from orchestrator.admission import check_room, check_target
 from orchestrator.attached import Attached
+from orchestrator.diagnosing import diagnose
 from orchestrator.peers import DraftPeer, Peers
 from orchestrator.planner import Limits
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.session import Session
 from orchestrator.settings import OrchestratorSettings
+from outrider.diagnosis import Diagnosis
 from outrider.errors import (
     CapacityError,
     DeadlineError,
@@ -59,6 +61,10 @@ class Engine:
         """The verifier and the drafts, asked just now."""
         await self._peers.probe()
         return self._peers.view()
+
+    async def diagnose(self, *, with_bandwidth: bool) -> Diagnosis:
+        """What every service runs on, and the lines to them, measured now."""
+        return await diagnose(self._peers, self._settings.limits(), with_bandwidth=with_bandwidth)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Started, then Tokens for each verdict, then Finished."""

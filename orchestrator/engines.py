@@ -6,6 +6,7 @@ from typing import Protocol
 from orchestrator.engine import Engine
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.settings import OrchestratorSettings
+from outrider.diagnosis import Diagnosis
 from outrider.types import ModelInfo
 
 
@@ -26,6 +27,10 @@ class Engines(Protocol):
 
     async def cluster(self) -> ClusterView:
         """The verifier and the drafts."""
+        ...
+
+    async def diagnose(self, *, with_bandwidth: bool) -> Diagnosis:
+        """What every service runs on, and the lines to them, measured now."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:

@@ -110,7 +110,8 @@ class Tokens:
 @dataclass(slots=True)
 class DraftStats:
     """What a draft contributed, and its times in microseconds: `step_us` of `steps` forward passes,
-    `wire_us` both ways between orchestrator and draft over `wire_rounds` commits.
+    `wire_us` both ways between orchestrator and draft over `wire_rounds` commits, `pace_us` over
+    which `paced_nodes` came right behind others.
     """
 
     name: str
@@ -121,6 +122,8 @@ class DraftStats:
     step_us: int = 0
     wire_rounds: int = 0
     wire_us: int = 0
+    paced_nodes: int = 0
+    pace_us: int = 0
 
 
 @dataclass(slots=True)

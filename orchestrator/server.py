@@ -9,6 +9,7 @@ from orchestrator.engines import Engines, make_engines
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.servicer import OrchestratorServicer
 from orchestrator.settings import OrchestratorSettings
+from outrider.diagnosis import Diagnosis
 from outrider.errors import UnavailableError
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -33,6 +34,10 @@ class Draining:
     async def cluster(self) -> ClusterView:
         """The verifier and the drafts."""
         return await self._engines.cluster()
+
+    async def diagnose(self, *, with_bandwidth: bool) -> Diagnosis:
+        """What every service runs on, and the lines to them, measured now."""
+        return await self._engines.diagnose(with_bandwidth=with_bandwidth)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Started, then Tokens for each verdict, then Finished."""

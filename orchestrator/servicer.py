@@ -24,6 +24,7 @@ from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.convert import info_to
+from outrider.wire.convert_host import diagnosis_to
 from outrider.wire.convert_sampling import (
     finish_to,
     mode_from,
@@ -60,6 +61,13 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         return orchestrator_pb2.GetClusterResponse(
             verify=_service_to(view.verify), drafts=map(_service_to, view.drafts)
         )
+
+    async def Diagnose(
+        self, request: orchestrator_pb2.DiagnoseRequest, context: Context
+    ) -> orchestrator_pb2.DiagnoseResponse:
+        """What every service runs on, and the lines between them."""
+        found = await self._engines.diagnose(with_bandwidth=request.measure_bandwidth)
+        return diagnosis_to(found)
 
     async def Generate(
         self, request: orchestrator_pb2.GenerateRequest, context: Context
@@ -184,6 +192,8 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
                 lost=d.lost,
                 steps=d.steps,
                 step_us=d.step_us,
+                paced_nodes=d.paced_nodes,
+                pace_us=d.pace_us,
                 wire_rounds=d.wire_rounds,
                 wire_us=d.wire_us,
             )

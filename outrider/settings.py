@@ -53,6 +53,10 @@ class ModelSettings(BaseModel):
         0, ge=0, le=2**24, description="Largest prompt plus answer; 0: what the model allows"
     )
 
+    skip_memory_check: bool = Field(
+        False, description="Load the model even where it is found not to fit the memory"
+    )
+
     def model_options(self) -> ModelOptions:
         """What the model registry needs."""
         return ModelOptions(**self.model_dump(include={f.name for f in fields(ModelOptions)}))

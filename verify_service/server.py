@@ -1,12 +1,16 @@
 """The verify service as a process: load the model, serve it, drain it."""
 
+import asyncio
 from collections.abc import Sequence
 
 import grpc
 
 from outrider.errors import InvalidArgumentError
+from outrider.host import host_facts
 from outrider.models.base import CausalModel
+from outrider.models.footprint import Footprint
 from outrider.models.registry import load_model
+from outrider.models.room import check_room
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import verify_pb2, verify_pb2_grpc
 from outrider.wire.server import run_service
@@ -23,9 +27,17 @@ class VerifyServer:
 
     names: Sequence[str] = (SERVICE_NAME,)
 
-    def __init__(self, model: CausalModel, settings: VerifySettings) -> None:
+    def __init__(
+        self, model: CausalModel, settings: VerifySettings, taken: Footprint | None = None
+    ) -> None:
         self._scheduler = Scheduler(Verifier(model), settings)
-        self._servicer = VerifyServicer(self._scheduler, settings.max_sessions)
+        self._servicer = VerifyServicer(
+            self._scheduler,
+            settings.max_sessions,
+            (taken or Footprint()).load(
+                settings.kv_tokens, settings.threads, settings.max_sessions
+            ),
+        )
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds the servicer."""
@@ -42,6 +54,13 @@ class VerifyServer:
 
 async def build(settings: VerifySettings) -> VerifyServer:
     """Loads the model; raises a domain error that says why where it cannot."""
+    taken = await asyncio.to_thread(
+        check_room,
+        settings.model,
+        settings.model_options(),
+        host_facts(),
+        is_skipped=settings.skip_memory_check,
+    )
     model = load_model(settings.model, settings.model_options())
     if model.info.vocab_size == 0:
         raise InvalidArgumentError(
@@ -51,7 +70,7 @@ async def build(settings: VerifySettings) -> VerifyServer:
     get_logger().info(
         "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
     )
-    return VerifyServer(model, settings)
+    return VerifyServer(model, settings, taken)
 
 
 def run(settings: VerifySettings) -> int:

@@ -9,10 +9,13 @@ from typing import Any
 import grpc
 
 from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.host import ModelLoad
 from outrider.models.base import Tokenizer
 from outrider.v1 import verify_pb2, verify_pb2_grpc
 from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import chunk_from, info_to, policy_from, verdict_to, verify_opening_from
+from outrider.wire.convert_host import host_to
+from outrider.wire.diagnosing import Teller
 from verify_service.scheduler import Scheduler
 from verify_service.sessions import Session
 
@@ -27,10 +30,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
     """Serves one target model."""
 
-    def __init__(self, scheduler: Scheduler, max_sessions: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, max_sessions: int, load: ModelLoad | None = None
+    ) -> None:
         self._scheduler = scheduler
         self._max_sessions = max_sessions
         self._model = scheduler.verifier.model
+        self._teller = Teller(load or ModelLoad(max_sessions=max_sessions))
 
     async def GetModelInfo(
         self, request: verify_pb2.VerifyServiceGetModelInfoRequest, context: Context
@@ -39,6 +45,13 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
         return verify_pb2.VerifyServiceGetModelInfoResponse(
             model=info_to(self._model.info, self._max_sessions)
         )
+
+    async def Diagnose(
+        self, request: verify_pb2.VerifyServiceDiagnoseRequest, context: Context
+    ) -> verify_pb2.VerifyServiceDiagnoseResponse:
+        """What the service runs on."""
+        host, payload = await self._teller.tell(len(request.payload), request.reply_bytes)
+        return verify_pb2.VerifyServiceDiagnoseResponse(host=host_to(host), payload=payload)
 
     async def GetVocabulary(
         self, request: verify_pb2.GetVocabularyRequest, context: Context

@@ -198,6 +198,67 @@ def _bench(
     )
 
 
+@app.command("doctor")
+def _doctor(
+    address: flags.Address = ADDRESS,
+    max_tokens: Annotated[
+        int, typer.Option(min=16, max=4096, help="Length of each sample answer.")
+    ] = 48,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Of the samples. Default: 0, and 1 where that is quick."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option(help="Answer sample prompts; without it only facts are looked at.")
+    ] = True,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.")] = 600.0,
+    model: Annotated[
+        str | None, typer.Option(help="A target to serve here: does it fit? Asks no deployment.")
+    ] = None,
+    draft_model: Annotated[
+        str | None, typer.Option(help="A draft to serve here: does it fit?")
+    ] = None,
+    kv_tokens: Annotated[
+        int, typer.Option(min=64, help="With --model or --draft-model: of its KV cache.")
+    ] = 16384,
+    dtype: Annotated[str, typer.Option(help="As of outrider serve.")] = "auto",
+    device: Annotated[str, typer.Option(help="As of outrider serve.")] = "auto",
+    n_gpu_layers: Annotated[int, typer.Option(min=-1, help="As of outrider serve.")] = -1,
+    kv_dtype: Annotated[str, typer.Option(help="As of outrider serve.")] = "auto",
+    json: flags.Json = False,
+) -> None:
+    """Say what to expect of drafts here, what is wrong, and how to mend it.
+
+    Looks at a running deployment and measures it; with --model or --draft-model it looks at this
+    machine instead, before anything is loaded. Status 0: healthy, 1: problems were found.
+    """
+    if model is None and draft_model is None:
+        from orchestrator.cli.doctor import examine
+
+        examine(
+            address,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            is_measured=measure,
+            timeout_s=timeout,
+            show_json=json,
+        )
+        return
+    from orchestrator.cli.doctor_models import Wanted, examine_models
+    from outrider.models.options import ModelOptions
+
+    options = ModelOptions(
+        dtype=dtype,
+        device=device,
+        kv_tokens=kv_tokens,
+        n_gpu_layers=n_gpu_layers,
+        kv_dtype=kv_dtype,
+    )
+    roles = (("target", model), ("draft", draft_model))
+    wanted = [Wanted(role, spec, options) for role, spec in roles if spec is not None]
+    examine_models(wanted, show_json=json)
+
+
 @app.command("demo")
 def _demo(
     prompt: Annotated[str | None, typer.Argument(help="Default: one that suits the draft.")] = None,

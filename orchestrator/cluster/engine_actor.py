@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from orchestrator.engine import Engine
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.settings import OrchestratorSettings
+from outrider.diagnosis import Diagnosis
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import configure_logs, get_logger
 from outrider.types import ModelInfo
@@ -47,6 +48,11 @@ class EngineActor:
         """The verifier and the drafts."""
         await self.start()
         return await self._engine.cluster()
+
+    async def diagnose(self, *, with_bandwidth: bool) -> Diagnosis:
+        """What every service runs on, and the lines to them, measured now."""
+        await self.start()
+        return await self._engine.diagnose(with_bandwidth=with_bandwidth)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Outcome]:
         """The request's events; those that came while the front was busy travel together."""

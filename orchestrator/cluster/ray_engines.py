@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.cluster.engine_actor import EngineActor
 from orchestrator.requests import ClusterView, Event, Finished, GenerationRequest
 from orchestrator.settings import OrchestratorSettings
+from outrider.diagnosis import Diagnosis
 from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo
@@ -95,6 +96,12 @@ class RayEngines:
         with _ray_errors():
             view: ClusterView = await self._next().cluster.remote()
         return view
+
+    async def diagnose(self, *, with_bandwidth: bool) -> Diagnosis:
+        """What every service runs on, and the lines to them, measured now."""
+        with _ray_errors():
+            found: Diagnosis = await self._next().diagnose.remote(with_bandwidth=with_bandwidth)
+        return found
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Started, then Tokens for each verdict, then Finished."""

@@ -15,10 +15,12 @@ from outrider.client.channel import CHANNEL_OPTIONS
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
+from outrider.diagnosis import Diagnosis
 from outrider.errors import ProtocolMismatchError, RequestCancelledError
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from outrider.wire.convert_host import diagnosis_from
 from outrider.wire.errors import from_rpc_error, readable
 
 if TYPE_CHECKING:
@@ -149,6 +151,13 @@ class AsyncClient(BaseClient[AsyncGeneration]):
         """The verifier and the drafts, and how they are."""
         request = orchestrator_pb2.GetClusterRequest()
         return cluster_from_proto(await self._ask(self._stub().GetCluster, request, timeout_s))
+
+    async def diagnose(
+        self, *, with_bandwidth: bool = True, timeout_s: float | None = None
+    ) -> Diagnosis:
+        """What every service runs on, and the lines between them, measured now; takes seconds."""
+        request = orchestrator_pb2.DiagnoseRequest(measure_bandwidth=with_bandwidth)
+        return diagnosis_from(await self._ask(self._stub().Diagnose, request, timeout_s))
 
     async def close(self) -> None:
         """Ends running calls and closes the connection."""

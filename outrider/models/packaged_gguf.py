@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from outrider.errors import InvalidArgumentError, UnavailableError
-from outrider.models.packaged_cache import cache_folder, made_once, say
+from outrider.models.packaged_cache import cache_folder, is_complete, made_once, say
 from outrider.models.packaged_wheels import PACKAGED, download_gguf
 
 QUANTIZER = "outrider.models.llamacpp_quantize"
@@ -63,14 +63,23 @@ def fetch_gguf(name: str) -> Path:
         else:
             download_gguf(packaged.model, folder / name)
 
-    stem = name.removesuffix(".gguf")
-    folder = cache_folder() / f"{stem}-gguf-{PACKAGED[packaged.model].version}"
-    return made_once(folder, name, build, packaged.needs_gb) / name
+    return made_once(_folder(name), name, build, packaged.needs_gb) / name
+
+
+def cached_gguf(name: str) -> Path | None:
+    """The file that `fetch_gguf` would return at once; None where it would have to work first."""
+    folder = _folder(name)
+    return folder / name if is_complete(folder) else None
 
 
 def has_llamacpp() -> bool:
     """Whether llama.cpp's Python package is installed, without loading it."""
     return find_spec("llama_cpp") is not None
+
+
+def _folder(name: str) -> Path:
+    version = PACKAGED[PACKAGED_GGUF[name].model].version
+    return cache_folder() / f"{name.removesuffix('.gguf')}-gguf-{version}"
 
 
 def _require_llamacpp(name: str) -> None:

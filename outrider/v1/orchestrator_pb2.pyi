@@ -326,6 +326,8 @@ class DraftStats(message.Message):
     STEP_US_FIELD_NUMBER: builtins.int
     WIRE_ROUNDS_FIELD_NUMBER: builtins.int
     WIRE_US_FIELD_NUMBER: builtins.int
+    PACED_NODES_FIELD_NUMBER: builtins.int
+    PACE_US_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the draft."""
     drafted_tokens: builtins.int
@@ -342,6 +344,10 @@ class DraftStats(message.Message):
     """Commits that a chunk answered, where the way of both was measured."""
     wire_us: builtins.int
     """Time on the way, both ways, over those commits, in microseconds."""
+    paced_nodes: builtins.int
+    """Nodes that came right behind others, without a commit between: the draft made them one after another."""
+    pace_us: builtins.int
+    """Time over which they came, in microseconds."""
     def __init__(
         self,
         *,
@@ -353,10 +359,12 @@ class DraftStats(message.Message):
         step_us: builtins.int = ...,
         wire_rounds: builtins.int = ...,
         wire_us: builtins.int = ...,
+        paced_nodes: builtins.int = ...,
+        pace_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "pace_us", b"pace_us", "paced_nodes", b"paced_nodes", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -700,6 +708,53 @@ class ServiceDiagnosis(message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 @typing.final
+class DraftingLimits(message.Message):
+    """How requests are drafted for that do not say otherwise."""
+
+    DESCRIPTOR: descriptor.Descriptor
+
+    NUM_SPECULATIVE_TOKENS_FIELD_NUMBER: builtins.int
+    WIDTH_FIELD_NUMBER: builtins.int
+    RUN_AHEAD_FIELD_NUMBER: builtins.int
+    ADAPTIVE_FIELD_NUMBER: builtins.int
+    WAIT_NODES_FIELD_NUMBER: builtins.int
+    MAX_WAIT_US_FIELD_NUMBER: builtins.int
+    num_speculative_tokens: builtins.int
+    """Longest drafted path that one target pass verifies."""
+    width: builtins.int
+    """Children that a draft proposes at each node."""
+    run_ahead: builtins.bool
+    """Whether drafts go on while the target verifies."""
+    adaptive: builtins.bool
+    """Whether fewer nodes are verified where more would not pay."""
+    wait_nodes: builtins.int
+    """Candidates to wait for after a miss. Unset: planned."""
+    max_wait_us: builtins.int
+    """Longest wait for them, in microseconds. Unset: planned."""
+    def __init__(
+        self,
+        *,
+        num_speculative_tokens: builtins.int = ...,
+        width: builtins.int = ...,
+        run_ahead: builtins.bool = ...,
+        adaptive: builtins.bool = ...,
+        wait_nodes: builtins.int | None = ...,
+        max_wait_us: builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = typing.Literal["_max_wait_us", b"_max_wait_us", "_wait_nodes", b"_wait_nodes", "max_wait_us", b"max_wait_us", "wait_nodes", b"wait_nodes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = typing.Literal["_max_wait_us", b"_max_wait_us", "_wait_nodes", b"_wait_nodes", "adaptive", b"adaptive", "max_wait_us", b"max_wait_us", "num_speculative_tokens", b"num_speculative_tokens", "run_ahead", b"run_ahead", "wait_nodes", b"wait_nodes", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_wait_us: _TypeAlias = typing.Literal["max_wait_us"]  # noqa: Y015
+    _WhichOneofArgType__max_wait_us: _TypeAlias = typing.Literal["_max_wait_us", b"_max_wait_us"]  # noqa: Y015
+    _WhichOneofReturnType__wait_nodes: _TypeAlias = typing.Literal["wait_nodes"]  # noqa: Y015
+    _WhichOneofArgType__wait_nodes: _TypeAlias = typing.Literal["_wait_nodes", b"_wait_nodes"]  # noqa: Y015
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_wait_us) -> _WhichOneofReturnType__max_wait_us | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait_nodes) -> _WhichOneofReturnType__wait_nodes | None: ...
+
+@typing.final
 class DiagnoseResponse(message.Message):
     """The diagnosis."""
 
@@ -708,6 +763,7 @@ class DiagnoseResponse(message.Message):
     HOST_FIELD_NUMBER: builtins.int
     VERIFY_FIELD_NUMBER: builtins.int
     DRAFTS_FIELD_NUMBER: builtins.int
+    LIMITS_FIELD_NUMBER: builtins.int
     @builtins.property
     def host(self) -> common_pb2.HostFacts:
         """What the orchestrator runs on."""
@@ -720,15 +776,20 @@ class DiagnoseResponse(message.Message):
     def drafts(self) -> containers.RepeatedCompositeFieldContainer[ServiceDiagnosis]:
         """The drafts."""
 
+    @builtins.property
+    def limits(self) -> DraftingLimits:
+        """How it drafts."""
+
     def __init__(
         self,
         *,
         host: common_pb2.HostFacts | None = ...,
         verify: ServiceDiagnosis | None = ...,
         drafts: abc.Iterable[ServiceDiagnosis] | None = ...,
+        limits: DraftingLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["host", b"host", "verify", b"verify"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["host", b"host", "limits", b"limits", "verify", b"verify"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "host", b"host", "verify", b"verify"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "host", b"host", "limits", b"limits", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import grpc
 
 from outrider.errors import InvalidArgumentError
+from outrider.host import HostFacts
 from outrider.types import Chunk, DraftCommit, DraftOpening, ModelInfo
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import wait_connected
 from outrider.wire.convert import chunk_from, commit_to, draft_opening_to, info_from
+from outrider.wire.convert_host import told_from
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
 from outrider.wire.uploads import parts
@@ -77,6 +79,16 @@ class DraftClient:
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
         return int(readable(response, self._address).shared_tokens)
+
+    async def diagnose(self, payload: bytes, reply_bytes: int, timeout_s: float) -> HostFacts:
+        """What the service runs on; `payload` and as many bytes as wanted measure the line."""
+        await wait_connected(self._channel, self._address, timeout_s)
+        request = draft_pb2.DraftServiceDiagnoseRequest(payload=payload, reply_bytes=reply_bytes)
+        try:
+            response = await self._stub.Diagnose(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
+        return told_from(readable(response, self._address), reply_bytes, self._address)
 
     def draft(
         self, name: str, opening: DraftOpening, inbox: "asyncio.Queue[Arrival]"

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 import grpc
 
 from outrider.errors import InvalidArgumentError
+from outrider.host import HostFacts
 from outrider.types import ModelInfo, ReadinessPolicy, VerifyOpening
 from outrider.v1 import common_pb2, verify_pb2, verify_pb2_grpc
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import wait_connected
 from outrider.wire.convert import info_from, policy_to, verdict_from, verify_opening_to
+from outrider.wire.convert_host import told_from
 from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
@@ -48,6 +50,16 @@ class VerifyClient:
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
         return info_from(readable(response, self._address).model)
+
+    async def diagnose(self, payload: bytes, reply_bytes: int, timeout_s: float) -> HostFacts:
+        """What the service runs on; `payload` and as many bytes as wanted measure the line."""
+        await wait_connected(self._channel, self._address, timeout_s)
+        request = verify_pb2.VerifyServiceDiagnoseRequest(payload=payload, reply_bytes=reply_bytes)
+        try:
+            response = await self._stub.Diagnose(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, address=self._address, timeout_s=timeout_s) from error
+        return told_from(readable(response, self._address), reply_bytes, self._address)
 
     async def vocabulary(self) -> Vocabulary:
         """The bytes of every token."""

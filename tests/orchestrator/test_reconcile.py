@@ -145,6 +145,22 @@ def test_times_of_a_draft_are_split_into_its_own_and_the_way_there_and_back() ->
     assert (stats.wire_rounds, stats.wire_us) == (1, pytest.approx(300_000, abs=2)), "once a commit"
 
 
+def test_a_drafts_pace_is_timed_between_chunks_without_a_commit_between() -> None:
+    s = session("a")
+    draft = s.drafts[1]
+
+    def arrives(at_s: float, known_tokens: int, first: int) -> None:
+        draft.link.heard_at = at_s
+        draft.allow(draft.link.opening.plan)
+        relayed = chain(1, 0, 1, first=first)
+        s.relay(draft, replace(relayed, chunk=replace(relayed.chunk, known_tokens=known_tokens)))
+
+    for at_s, known_tokens, first in ((1.0, 0, 0), (1.5, 0, 2), (4.0, 1, 4), (4.25, 1, 6)):
+        arrives(at_s, known_tokens, first)
+    stats = s.stats.drafts[0]
+    assert (stats.paced_nodes, stats.pace_us) == (4, 750_000)
+
+
 def test_a_draft_that_answers_no_commit_is_remembered_few_of_them() -> None:
     s = session("a")
     for base in range(200):

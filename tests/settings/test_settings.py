@@ -51,6 +51,7 @@ SESSIONS: dict[str, tuple[str, object]] = {
     "max_sessions": ("3", 3),
     "max_pass_tokens": ("64", 64),
     "idle_timeout_s": ("7.5", 7.5),
+    "skip_memory_check": ("true", True),
 }
 VALUES: dict[str, dict[str, tuple[str, object]]] = {
     "draft": SERVER | MODEL | SESSIONS,

@@ -81,6 +81,8 @@ STATS = orchestrator.GenerateStats(
             step_us=27,
             wire_rounds=28,
             wire_us=29,
+            paced_nodes=30,
+            pace_us=31,
         ),
     ],
     first_token_us=9,
@@ -218,7 +220,17 @@ MESSAGES: dict[str, Message] = {
     "verify_diagnose_response": verify.VerifyServiceDiagnoseResponse(host=HOST, payload=b"abc"),
     "diagnose_request": orchestrator.DiagnoseRequest(measure_bandwidth=True),
     "diagnose_response": orchestrator.DiagnoseResponse(
-        host=HOST, verify=DIAGNOSIS, drafts=[DIAGNOSIS]
+        host=HOST,
+        verify=DIAGNOSIS,
+        drafts=[DIAGNOSIS],
+        limits=orchestrator.DraftingLimits(
+            num_speculative_tokens=7,
+            width=1,
+            run_ahead=True,
+            adaptive=True,
+            wait_nodes=4,
+            max_wait_us=5000,
+        ),
     ),
     "generate_ids": orchestrator.GenerateRequest(
         token_ids=common.TokenIds(ids=[1, 300]),
