@@ -16,6 +16,6 @@ printf '%s\n' "$torch" | "$venv/bin/uv" pip compile --quiet --upgrade --universa
     echo '# Versions the project is built and tested with; pyproject.toml keeps the ranges open.'
     echo '# Regenerate: make constraints'
     # torch pins its CUDA libraries itself, and its CPU build has none.
-    grep -vE '^(torch|triton|nvidia-|cuda-)' "$resolved"
+    grep -vE '^(torch|triton|nvidia-[^m]|cuda-)' "$resolved"
     echo "$torch"
 } >constraints.txt
