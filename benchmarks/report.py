@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import acceptance_report, homelab_report, protocol_plot, protocol_report
+from benchmarks import (
+    acceptance_report,
+    forecast_report,
+    homelab_report,
+    protocol_plot,
+    protocol_report,
+)
 from benchmarks.machine import ROOT, provenance
 from orchestrator.cli.bench_plot import draw
 from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError
@@ -59,6 +65,7 @@ RIGS: dict[str, Rig] = {
     "acceptance": Rig(acceptance_report.page, acceptance_report.readme),
     "vocabularies": Rig(acceptance_report.page, acceptance_report.readme),
     "homelab": Rig(homelab_report.page, _homelab_in_readme, _plot_homelab),
+    "forecast": Rig(forecast_report.page, forecast_report.readme),
     "protocol": Rig(protocol_report.page, protocol_report.readme, _plot_protocol),
 }
 
