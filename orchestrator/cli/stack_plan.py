@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.cli.child import ChildSpec
+from outrider.host import usable_cores
 
 NO_DRAFT = "none"
 _WEIGHTLESS = ("ngram", "scripted")
@@ -107,13 +108,6 @@ def draft_names(models: Sequence[str]) -> list[str]:
 def is_weightless(model: str) -> bool:
     """Whether a model has no weights, and so needs no cores worth speaking of."""
     return model.partition(":")[0] in _WEIGHTLESS
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _model(model: str, threads: int) -> tuple[str, ...]:

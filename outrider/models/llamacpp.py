@@ -1,8 +1,7 @@
 """Backend `llamacpp`: GGUF files through llama.cpp. Joins file, tokenizer, context and checks."""
 
-import os
-
 from outrider.errors import InvalidArgumentError, UnavailableError
+from outrider.host import usable_cores
 from outrider.models.options import ModelOptions, lowered_context, refuse_options
 from outrider.types import ModelInfo
 
@@ -48,6 +47,6 @@ def load(argument: str, options: ModelOptions) -> LlamaCppModel:
         ),
         eos_token_ids=llamacpp_tokenizer.eos_token_ids(weights),
     )
-    threads = options.threads or len(os.sched_getaffinity(0))
+    threads = options.threads or usable_cores()
     check(weights, LlamaCppModel(weights, info, tokenizer, CHECK_CELLS, threads, options.kv_dtype))
     return LlamaCppModel(weights, info, tokenizer, options.kv_tokens, threads, options.kv_dtype)

@@ -10,7 +10,7 @@ from outrider.models.llamacpp_model import LlamaCppModel
 from outrider.telemetry.logs import get_logger
 
 CHECK_CELLS = 96
-_TOKENS = 16
+_TOKENS, _ALONE = 16, 4
 _TOLERANCE = 0.2
 """Far above what quantisation does to a row, far below what a wrong mask does."""
 
@@ -25,22 +25,22 @@ def check(weights: LoadedModel, probe: LlamaCppModel) -> None:
     check_tree_rows(probe)
     if not weights.on_cpu:
         return
-    together = _rows(probe, _TOKENS)
-    if not all(torch.equal(_rows(probe, size), together) for size in (2, 7)):
+    together = _rows(probe, _TOKENS, _TOKENS)
+    if not all(torch.equal(_rows(probe, _TOKENS, size), together) for size in (2, 7)):
         get_logger().warning(
             "rows_depend_on_the_pass",
             model=probe.info.model_name,
             meaning="with the same seed drafts may change tokens; the law of the text stands",
         )
-    weights.pairs_rows = not torch.equal(_rows(probe, 1), together)
+    weights.pairs_rows = not torch.equal(_rows(probe, _ALONE, 1), together[:_ALONE])
 
 
-def _rows(probe: LlamaCppModel, size: int) -> Tensor:
-    """Rows of some tokens, so many at a time, from an empty cache."""
+def _rows(probe: LlamaCppModel, count: int, size: int) -> Tensor:
+    """Rows of the first `count` of some tokens, `size` at a time, from an empty cache."""
     sequence = probe.open(())
-    tokens = [token % probe.info.vocab_size for token in range(3, 3 + 7 * _TOKENS, 7)]
+    tokens = [token % probe.info.vocab_size for token in range(3, 3 + 7 * count, 7)]
     rows: list[Tensor] = []
-    for start in range(0, _TOKENS, size):
+    for start in range(0, count, size):
         some = tokens[start : start + size]
         first = sequence.next_node
         (made,) = probe.forward([Feed.chain(sequence, some, range(len(some)))])
