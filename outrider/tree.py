@@ -7,7 +7,7 @@ drafted it and however late it arrives; a node that hangs off anything else that
 dropped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outrider.errors import InvalidArgumentError
@@ -64,6 +64,10 @@ class TokenTree:
         """Live node ids right below the tip. Their number depends on nothing that hangs below a
         sampled token, so waiting for it anticipates nothing (exactness, trap 2)."""
         return sum(len(child.ids) for child in self.root.children.values())
+
+    def is_pending(self, tokens: Collection[int]) -> bool:
+        """Whether a live node has one of `tokens`."""
+        return any(node.token in tokens for node in self._nodes.values())
 
     def node(self, node_id: int) -> TreeNode | None:
         """The live node that a draft calls `node_id`."""

@@ -86,12 +86,13 @@ class Session:
         """Whether the candidates that the policy waits for are there.
 
         Where drafts draw, only those right below the tip count: whether more follow a sampled token
-        depends on that token, and a pass must not be timed by it.
+        depends on that token, and a pass must not be timed by it. Elsewhere a draft has nothing to
+        add to a path that ends the text.
         """
         wanted = min(self.policy.min_nodes, self._room() - 1, self.tree.capacity)
         if self.opening.sampling.draws_proposals:
             return self.tree.pending_at_tip >= min(wanted, 1)
-        return self.tree.pending >= wanted
+        return self.tree.pending >= wanted or self.tree.is_pending(self.history.ends)
 
     def extend(self, chunk: Chunk) -> None:
         """The tree grows with whatever of the chunk is alive."""

@@ -90,6 +90,14 @@ def test_it_waits_for_candidates_no_longer_than_its_policy_says() -> None:
     assert s.ready_at() == 0.0
 
 
+def test_it_does_not_wait_for_more_where_a_path_ends_the_text() -> None:
+    s = session(policy=ReadinessPolicy(5, 50_000, 8), stop=(7,))
+    s.extend(chain([4, 6]))
+    assert s.ready_at() == pytest.approx(NOW + 0.05)
+    s.extend(chain([7], index=2))
+    assert s.ready_at() == 0.0
+
+
 def queue_us(s: Session, started: float) -> int:
     settle(s, 0, 9, now=started)
     return s.read()[-1].timing.queue_us
