@@ -17,6 +17,7 @@ from types import TracebackType
 
 from benchmarks.homelab_plan import (
     LLAMACPP,
+    LLAMACPP_ALONE,
     OURS,
     OUTRIDER,
     OVER_A_WIRE,
@@ -72,6 +73,7 @@ class LabPlan:
         return {
             SYNCHRONOUS: self.synchronous_tokens,
             OUTRIDER: _default_chain(),
+            LLAMACPP_ALONE: 0,
             LLAMACPP: self.llamacpp_tokens,
             TRANSFORMERS: self.transformers_tokens,
         }
@@ -188,7 +190,7 @@ class Lab:
             _wait_introduced(client)
         for mode, process in zip([m for m in plan.modes if m not in OURS], peers, strict=True):
             progress.waits_for(f"waiting for {mode}, {progress.seconds:.0f} s")
-            peer = LlamaCppPeer(process) if mode == LLAMACPP else TransformersPeer(process)
+            peer = TransformersPeer(process) if mode == TRANSFORMERS else LlamaCppPeer(process)
             peer.wait_ready(START_TIMEOUT_S)
             self.peers[mode] = peer
         progress.says(f"all processes are up after {progress.seconds:.0f} s")
@@ -242,7 +244,7 @@ class Lab:
             module = "benchmarks.peers_llamacpp"
             pair = (plan.model, plan.draft_model)
             extra = ("--context-tokens", str(KV_TOKENS))
-            tokens = plan.llamacpp_tokens
+            tokens = plan.longest[mode]
         flags = (
             *("--model", pair[0], "--draft-model", pair[1]),
             *("--num-speculative-tokens", str(tokens), *extra),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.homelab_lab import LabPlan
-from benchmarks.homelab_plan import LLAMACPP, MODES, TRANSFORMERS, checked_modes
+from benchmarks.homelab_plan import LLAMACPP, LLAMACPP_ALONE, MODES, TRANSFORMERS, checked_modes
 from benchmarks.pinned import chosen_cores
 from benchmarks.spec_bench import found, read_prompts, spread
 from outrider.errors import InvalidArgumentError, UnavailableError
@@ -118,15 +118,16 @@ def _numbers(kind: Callable[[str], N]) -> Callable[[str], tuple[N, ...]]:
 
 
 def _require_peers(options: argparse.Namespace, modes: Sequence[str]) -> None:
-    if LLAMACPP in modes and find_spec("xllamacpp") is None:
+    asked = [mode for mode in (LLAMACPP_ALONE, LLAMACPP) if mode in modes]
+    if asked and find_spec("xllamacpp") is None:
         raise UnavailableError(
-            f"{LLAMACPP} needs xllamacpp; run `pip install 'outrider[peers]'`, or leave it out of "
+            f"{asked[0]} needs xllamacpp; run `pip install 'outrider[peers]'`, or leave it out of "
             "--modes"
         )
     models = [model for model in (options.model, options.draft_model) if model]
-    if LLAMACPP in modes and not all(model.endswith(".gguf") for model in models):
+    if asked and not all(model.endswith(".gguf") for model in models):
         raise InvalidArgumentError(
-            f"{LLAMACPP} runs GGUF files, got {', '.join(models)}; leave it out of --modes"
+            f"{asked[0]} runs GGUF files, got {', '.join(models)}; leave it out of --modes"
         )
 
 

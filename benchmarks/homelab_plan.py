@@ -8,10 +8,11 @@ from outrider.errors import InvalidArgumentError
 ALONE = "target_alone"
 SYNCHRONOUS = "synchronous"
 OUTRIDER = "outrider"
+LLAMACPP_ALONE = "llamacpp_alone"
 LLAMACPP = "llamacpp_speculation"
 TRANSFORMERS = "transformers_assisted"
 
-MODES = (ALONE, SYNCHRONOUS, OUTRIDER, LLAMACPP, TRANSFORMERS)
+MODES = (ALONE, SYNCHRONOUS, OUTRIDER, LLAMACPP_ALONE, LLAMACPP, TRANSFORMERS)
 OVER_A_WIRE = (SYNCHRONOUS, OUTRIDER)
 OURS = (ALONE, *OVER_A_WIRE)
 

@@ -4,7 +4,7 @@
         [--num-speculative-tokens 5]
 
 prints the server's address as one line and ends with its standard input. One thread; target and
-draft take turns on it. `probabilistic` makes llama.cpp sample its drafts and accept them by
+draft take turns on it; with 0 speculative tokens there is no draft. `probabilistic` makes llama.cpp sample its drafts and accept them by
 rejection; without it a draft's likeliest token only counts where the target happens to draw it, and
 at temperature 1 that is rare.
 """
@@ -28,10 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     params.port = 0
     params.cache_ram_mib = 0
     draft = params.speculative.draft
-    params.speculative.types = [
-        xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE
-    ]
-    draft.mparams.path = options.draft_model
+    if options.num_speculative_tokens:
+        params.speculative.types = [
+            xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE
+        ]
+        draft.mparams.path = options.draft_model
     draft.n_max = options.num_speculative_tokens
     draft.n_min = 0
     draft.p_min = options.p_min
