@@ -151,9 +151,9 @@ together, hence medians near 0. Tokens per pass: what a target pass emits, its o
 The bound is what drafts would give that cost nothing, were always there and took no time besides
 the target's passes: the maximum over chain lengths n of E(n) t(1) / t(1 + n), with E(n) from the
 acceptance by position and t from the passes of this run ({bounds or "not known"}).
-The target alone is Outrider's verify service without drafts; "llama.cpp, no drafts" is the same file
-in llama.cpp's own server, so the two differ by what the service costs and by the second row that a
-lone one of unquantised weights gets for its bits (docs/exactness.md).
+The target alone is Outrider's verify service without drafts; "llama.cpp, no drafts" is the same
+file in llama.cpp's own server, so the two differ by what the service costs and by the second row
+that a lone one of unquantised weights gets for its bits (docs/exactness.md).
 Peers are held to the same bound; transformers' own passes are slower than llama.cpp's, so its ratio
 holds its engine too.
 

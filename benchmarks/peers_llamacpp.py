@@ -4,9 +4,9 @@
         [--num-speculative-tokens 5]
 
 prints the server's address as one line and ends with its standard input. One thread; target and
-draft take turns on it; with 0 speculative tokens there is no draft. `probabilistic` makes llama.cpp sample its drafts and accept them by
-rejection; without it a draft's likeliest token only counts where the target happens to draw it, and
-at temperature 1 that is rare.
+draft take turns on it; with 0 speculative tokens there is no draft. `probabilistic` makes llama.cpp
+sample its drafts and accept them by rejection; without it a draft's likeliest token only counts
+where the target happens to draw it, and at temperature 1 that is rare.
 """
 
 import argparse

@@ -18,7 +18,7 @@ def test_only_drafts_over_a_wire_are_measured_at_every_round_trip_time() -> None
 
 def test_every_configuration_answers_every_prompt_at_every_temperature_once() -> None:
     asked = list(turns(3, MODES, RTTS_MS, (0.0, 1.0)))
-    assert len(set(asked)) == len(asked) == 3 * 2 * 9
+    assert len(set(asked)) == len(asked) == 3 * 2 * 10
     assert [turn.prompt for turn in asked] == sorted(turn.prompt for turn in asked)
 
 

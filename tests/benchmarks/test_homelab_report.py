@@ -84,7 +84,7 @@ def result(**changed: Any) -> dict[str, Any]:
 
 def test_the_table_has_a_row_for_each_configuration() -> None:
     rows = table(run()).splitlines()
-    assert len(rows) == 2 + 2 * (1 + 2 + 2 + 1 + 1)
+    assert len(rows) == 2 + 2 * (1 + 2 + 2 + 1 + 1 + 1)
     assert len({row.count("|") for row in rows}) == 1
     assert "| Outrider | 20 | 0 | 11.50 ± 0.75 | 2.35 | 0.80 | 3.10 | 210 | 0 | 260 |" in rows
     assert any(row.startswith("| target alone | – | 1 |") for row in rows)
