@@ -54,11 +54,12 @@ class DraftServer:
 async def build(settings: DraftSettings) -> DraftServer:
     """Loads the model; raises a domain error that says why where it cannot."""
     taken = await asyncio.to_thread(
-        check_room,
-        settings.model,
-        settings.model_options(),
-        host_facts(),
-        is_skipped=settings.skip_memory_check,
+        lambda: check_room(
+            settings.model,
+            settings.model_options(),
+            host_facts(),
+            is_skipped=settings.skip_memory_check,
+        )
     )
     model = load_model(settings.model, settings.model_options())
     get_logger().info(

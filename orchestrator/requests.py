@@ -109,9 +109,9 @@ class Tokens:
 
 @dataclass(slots=True)
 class DraftStats:
-    """What a draft contributed, and its times in microseconds: `step_us` of `steps` forward passes,
-    `wire_us` both ways between orchestrator and draft over `wire_rounds` commits, `pace_us` over
-    which `paced_nodes` came right behind others.
+    """What a draft contributed, and its times in microseconds: `step_us` adds up the mean pass
+    behind each of its `steps` chunks, `wire_us` is both ways between orchestrator and draft over
+    `wire_rounds` commits, `pace_us` that over which `paced_nodes` came right behind others.
     """
 
     name: str

@@ -11,6 +11,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from outrider.types import PROTOCOL_VERSION
@@ -164,7 +165,8 @@ def _visible(count: int) -> list[int]:
         return list(range(count))
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     if all(word.lstrip("-").isdecimal() for word in words):
-        return [int(word) for word in words if 0 <= int(word) < count]
+        # CUDA reads up to the first number that names no device.
+        return list(takewhile(lambda index: 0 <= index < count, map(int, words)))
     return list(range(count))
 
 

@@ -45,7 +45,7 @@ class ModelSettings(BaseModel):
         le=9999,
         description="GGUF: layers on the GPU; -1: all, 0: none. Without a GPU it means nothing",
     )
-    kv_dtype: str = Field("auto", description="GGUF: KV cache in f16 (auto), f32 or q8_0")
+    kv_dtype: str = Field("auto", description="GGUF: KV cache in f16, f32 or q8_0; auto: 16 bits")
     kv_tokens: int = Field(
         16384, ge=64, le=2**26, description="Tokens that the KV cache holds, all sessions together"
     )

@@ -55,11 +55,12 @@ class VerifyServer:
 async def build(settings: VerifySettings) -> VerifyServer:
     """Loads the model; raises a domain error that says why where it cannot."""
     taken = await asyncio.to_thread(
-        check_room,
-        settings.model,
-        settings.model_options(),
-        host_facts(),
-        is_skipped=settings.skip_memory_check,
+        lambda: check_room(
+            settings.model,
+            settings.model_options(),
+            host_facts(),
+            is_skipped=settings.skip_memory_check,
+        )
     )
     model = load_model(settings.model, settings.model_options())
     if model.info.vocab_size == 0:

@@ -100,7 +100,9 @@ class Session:
 
     def note_candidates(self, now: float) -> None:
         """Remembers since when those that the policy waits for are there."""
-        if self.enough_since is None and self._has_enough():
+        if not self._has_enough():
+            self.enough_since = None
+        elif self.enough_since is None:
             self.enough_since = now
 
     def work(self, budget: int) -> Work:

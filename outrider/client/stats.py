@@ -7,9 +7,10 @@ from outrider.v1 import orchestrator_pb2
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """What one draft contributed. `step_us` is the time of its `steps` forward passes, `wire_us`
-    that on the way between it and the orchestrator and back, over `wire_rounds` commits, `pace_us`
-    that over which `paced_nodes` came right behind others: its time from one to the next.
+    """What one draft contributed. `step_us` adds up the mean forward pass behind each of the
+    `steps` chunks that came from it, `wire_us` is the time on the way between it and the
+    orchestrator and back, over `wire_rounds` commits, `pace_us` that over which `paced_nodes` came
+    right behind others: its time from one to the next.
     """
 
     name: str

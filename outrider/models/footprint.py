@@ -21,7 +21,8 @@ class Footprint:
 
     `is_mapped` says that weights in main memory are pages of their file, which the system may drop
     and read again. `has_windows` says that layers with a sliding window are counted as if they kept
-    every token: an upper bound. `layers` 0: unknown. `is_missing`: there is no such model.
+    every token: an upper bound. `layers` 0: unknown. `is_missing`: there is no such model. Of KV
+    there is `spare_share` more than is asked for, and `work_bytes` are for the passes themselves.
     """
 
     weights_bytes: int | None = 0
@@ -31,10 +32,14 @@ class Footprint:
     has_windows: bool = False
     layers: int = 0
     is_missing: bool = False
+    spare_share: float = 0.0
+    work_bytes: int = 0
 
     def kv_bytes(self, kv_tokens: int) -> int | None:
         """Bytes of a KV cache of `kv_tokens` tokens."""
-        return None if self.kv_bytes_per_token is None else self.kv_bytes_per_token * kv_tokens
+        if self.kv_bytes_per_token is None:
+            return None
+        return round(self.kv_bytes_per_token * kv_tokens * (1 + self.spare_share))
 
     def load(self, kv_tokens: int, threads: int, max_sessions: int) -> ModelLoad:
         """What a service with this model tells of it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from outrider.errors import NotFoundError
 from outrider.models.footprint import Footprint, unknown
 from outrider.models.gguf_header import Value, read_header
+from outrider.models.llamacpp_sizes import PASS_ROWS, SPARE_SHARE
 from outrider.models.llamacpp_source import Part
 from outrider.models.options import ModelOptions
 
@@ -34,6 +35,9 @@ def gguf_footprint(argument: str, options: ModelOptions) -> Footprint:
         is_mapped=True,
         has_windows=bool(_of(header, "attention.sliding_window")),
         layers=_whole(_of(header, "block_count")),
+        spare_share=1 / SPARE_SHARE,
+        # Logits of the rows of a pass, and the graph's own copy of them.
+        work_bytes=2 * PASS_ROWS * _whole(_of(header, "vocab_size")) * 4,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from outrider.errors import CapacityError
+from outrider.errors import CapacityError, InternalError
 from outrider.models.base import TIP, Feed
 from outrider.models.cells import CellSequence
 
@@ -51,10 +51,15 @@ class Memory(Protocol):
 
 
 class Arena:
-    """Places the logical cells of a `CellLedger` in `cells` physical ones, under `ids` ids."""
+    """Places the logical cells of a `CellLedger` in `cells` physical ones, under `ids` ids.
 
-    def __init__(self, memory: Memory, logical: int, cells: int, ids: int) -> None:
+    `window`: layers of the model look back no further than so many tokens; 0: all look at all.
+    """
+
+    def __init__(self, memory: Memory, logical: int, cells: int, ids: int, window: int = 0) -> None:
         self._memory = memory
+        self._window = window or cells
+        self._is_lost = False
         self._place = np.zeros(logical, dtype=np.int64)
         self._held = np.zeros(cells, dtype=np.bool_)
         self._top = 0
@@ -92,6 +97,7 @@ class Arena:
         Raises CapacityError before anything is changed where too few ids are free. `settle` or
         `undo` must follow.
         """
+        self._refuse_lost()
         sequence = self._trunks[id(feed.sequence)][0]
         leaves = self._leaves[id(sequence)]
         first = sequence.next_node
@@ -182,7 +188,11 @@ class Arena:
         self._drop([Drop(trunk, start, list(freed), is_last=True)])
 
     def compact(self) -> None:
-        """Moves everything that is alive to the front; shared prefixes stay shared."""
+        """Moves everything that is alive to the front; shared prefixes stay shared.
+
+        Raises InternalError, then and ever after, where what was taken out could not be put back.
+        """
+        self._refuse_lost()
         paths: list[tuple[int, list[int]]] = []
         for sequence, trunk in self._trunks.values():
             paths.append((trunk, sequence.cells))
@@ -190,33 +200,50 @@ class Arena:
                 nodes = [sequence.node_cells[number] for number in sequence.path(leaf)]
                 paths.append((owner, [*sequence.cells, *nodes]))
         home: dict[int, int] = {}
-        moves: list[tuple[int, int, int, list[int], bytes]] = []
+        moves: list[tuple[int, int, int, list[int], list[bytes]]] = []
         for owner, cells in paths:
             shared = 0
             while shared < len(cells) and cells[shared] in home:
                 shared += 1
             source = home[cells[shared - 1]] if shared else owner
-            state = b""
-            if shared < len(cells):
-                self._memory.copy(owner, MOVING, shared, -1)
-                state = self._memory.save(MOVING)
-                self._memory.remove(MOVING, 0, -1)
-            moves.append((owner, source, shared, cells[shared:], state))
+            states = self._saved(owner, shared, len(cells))
+            moves.append((owner, source, shared, cells[shared:], states))
             home.update((cell, owner) for cell in cells[shared:])
+        self._is_lost = True
         self._memory.clear()
         self._held[:] = False
         self._top = 0
-        for owner, source, shared, cells, state in moves:
+        for owner, source, shared, cells, states in moves:
             if shared:
                 self._memory.copy(source, owner, 0, shared)
-            if cells:
+            for state in states:
                 self._memory.restore(MOVING, state)
                 self._memory.copy(MOVING, owner, 0, -1)
                 self._memory.remove(MOVING, 0, -1)
-                stop = self._top + len(cells)
-                self._place[cells] = np.arange(self._top, stop)
-                self._held[self._top : stop] = True
-                self._top = stop
+            stop = self._top + len(cells)
+            self._place[cells] = np.arange(self._top, stop)
+            self._held[self._top : stop] = True
+            self._top = stop
+        self._is_lost = False
+
+    def _saved(self, owner: int, start: int, stop: int) -> list[bytes]:
+        """Tokens of a path. llama.cpp leaves out those that the last one of what it saves does not
+        see, and a shorter prefix may be wanted: so no piece crosses a multiple of the window.
+        """
+        states: list[bytes] = []
+        while start < stop:
+            end = min((start // self._window + 1) * self._window, stop)
+            self._memory.copy(owner, MOVING, start, end)
+            try:
+                states.append(self._memory.save(MOVING))
+            finally:
+                self._memory.remove(MOVING, 0, -1)
+            start = end
+        return states
+
+    def _refuse_lost(self) -> None:
+        if self._is_lost:
+            raise InternalError("the KV cache was lost when it was moved; restart the service")
 
     def _drop(self, drops: Sequence["Drop"]) -> None:
         """Frees what lies behind everything alive; DROPPED holds the rest of it."""

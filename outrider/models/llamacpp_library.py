@@ -19,11 +19,8 @@ import numpy.typing as npt
 
 from outrider.errors import CapacityError, InternalError, InvalidArgumentError
 from outrider.models.llamacpp_arena import MOVING
+from outrider.models.llamacpp_sizes import PASS_ROWS, PASS_TOKENS
 from outrider.models.options import ModelOptions
-
-PASS_TOKENS = 512
-PASS_ROWS = 256
-"""A longer pass is run in pieces of so many tokens, of which so many have rows."""
 
 MAX_IDS = 256
 """Sequence ids of a context: llama.cpp's own limit (LLAMA_MAX_SEQ)."""
@@ -125,6 +122,11 @@ class LoadedModel:
         """The context that it was trained for."""
         return int(api.llama_model_n_ctx_train(self.handle))
 
+    @property
+    def window(self) -> int:
+        """Tokens that layers with a sliding window look back; 0: there are none."""
+        return int(api.llama_model_n_swa(self.handle))
+
     def text(self, key: str) -> str:
         """A value of the file's metadata as text; empty where there is none."""
         size = 2**10
@@ -166,6 +168,8 @@ class Context:
         parameters.kv_unified = True
         parameters.swa_full = True
         parameters.no_perf = True
+        # Else long passes of a model without a layer on the GPU are computed there all the same.
+        parameters.op_offload = not model.on_cpu
         parameters.type_k, parameters.type_v = kv_types(kv_dtype, model.on_cpu)
         with own_log() as log:
             handle = api.llama_init_from_model(model.handle, parameters)
@@ -179,6 +183,10 @@ class Context:
         self._batch = api.llama_batch_init(PASS_TOKENS, 0, MAX_IDS)
         # The model must outlive its contexts, so the finaliser holds it.
         weakref.finalize(self, _free, handle, self._batch, model)
+        if not self._memory:
+            raise InvalidArgumentError(
+                "the model has no KV cache: it embeds texts and writes none; use another model"
+            )
 
     def run(
         self,

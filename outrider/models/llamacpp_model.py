@@ -13,11 +13,8 @@ from outrider.models.base import TIP, Feed, ModelSequence, Tokenizer, check_feed
 from outrider.models.cells import CellLedger
 from outrider.models.llamacpp_arena import Arena, Entry
 from outrider.models.llamacpp_library import MAX_IDS, Context, LoadedModel
+from outrider.models.llamacpp_sizes import PADDING, SPARE_SHARE
 from outrider.types import ModelInfo
-
-PADDING = 256
-SPARE_SHARE = 8
-"""One cell in so many is there for dropped tokens, until those alive are moved together."""
 
 
 class LlamaCppModel:
@@ -51,7 +48,7 @@ class LlamaCppModel:
         cells = -(-wanted // PADDING) * PADDING
         self._context = Context(model, cells, threads, kv_dtype)
         usable = cells if spare is None else wanted
-        self._arena = Arena(self._context, kv_tokens, usable, ids)
+        self._arena = Arena(self._context, kv_tokens, usable, ids, model.window)
         self.cells = CellLedger(kv_tokens, self._arena.forget)
 
     def resized(
@@ -74,9 +71,10 @@ class LlamaCppModel:
 
         Raises CapacityError where llama.cpp has no sequence id left.
         """
-        while not self._arena.free_ids and self.cells.evict():
+        # One for the sequence, and one without which not even a single token could be run.
+        while self._arena.free_ids < 2 and self.cells.evict():
             pass
-        if not self._arena.free_ids:
+        if self._arena.free_ids < 2:
             raise CapacityError(
                 f"all sequences and branches that llama.cpp can hold ({MAX_IDS}) are in use; close "
                 "some"

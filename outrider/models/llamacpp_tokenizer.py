@@ -27,11 +27,15 @@ class LlamaCppTokenizer:
         self.bos_token_id: int | None = int(bos) if adds_bos and bos >= 0 else None
         self._eos_token_id: int | None = int(eos) if eos >= 0 else None
         template = model.text("tokenizer.chat_template")
-        self._format = (
-            Jinja2ChatFormatter(template, eos_token=self._text(eos), bos_token=self._text(bos))
-            if template
-            else None
-        )
+        self._format: Jinja2ChatFormatter | None = None
+        self._template_problem = ""
+        if template:
+            try:
+                self._format = Jinja2ChatFormatter(
+                    template, eos_token=self._text(eos), bos_token=self._text(bos)
+                )
+            except TemplateError as error:
+                self._template_problem = str(error)
 
     def encode(self, text: str) -> list[int]:
         """Ids of raw text, with the begin-of-sequence token where the file asks for one.
@@ -54,9 +58,14 @@ class LlamaCppTokenizer:
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """Ids of (role, content) messages under the chat template, with a generation prompt.
 
-        Raises InvalidArgumentError where the file has no template, or its template refuses the
-        messages.
+        Raises InvalidArgumentError where the file has no template, or one that cannot be read, or
+        its template refuses the messages.
         """
+        if self._template_problem:
+            raise InvalidArgumentError(
+                f"the model's chat template cannot be read ({self._template_problem}); give a "
+                "prompt instead of messages, or use another file of the model"
+            )
         if self._format is None:
             raise InvalidArgumentError(
                 "the model has no chat template; give a prompt instead of messages, or use an "

@@ -4,6 +4,7 @@ What can never fit is refused before it is loaded. What may work is loaded with 
 that others have now may be free in a minute, and the weights of a mapped file can be read again.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ def judge(model: str, taken: Footprint, kv_tokens: int, place: Place) -> Room:
         return Room(Fit.FITS, f"{model} has no weights and no KV cache worth counting")
     if taken.weights_bytes is None or kv_bytes is None:
         return Room(Fit.UNKNOWN, f"whether {model} fits is unknown: {taken.unknown}")
-    need = int((taken.weights_bytes + kv_bytes) * place.share)
+    need = int((taken.weights_bytes + kv_bytes) * place.share) + taken.work_bytes
     needed = (
         f"{model} needs {_size(need)} (weights {_size(taken.weights_bytes)}, KV cache of "
         f"{kv_tokens} tokens {'up to ' if taken.has_windows else ''}{_size(kv_bytes)}"
@@ -179,11 +180,22 @@ def _gpus_for(spec: str, options: ModelOptions, host: HostFacts) -> tuple[int, .
         return everywhere
     kind, _, number = options.device.partition(":")
     if kind == "auto":
-        return (0,) if _torch_has_cuda() else ()
+        return _numbered(0, host) if _torch_has_cuda() else ()
     if kind != "cuda":
         return ()
     index = int(number) if number.isdecimal() else 0
-    return (index,) if index < len(host.gpus) else ()
+    return _numbered(index, host)
+
+
+def _numbered(index: int, host: HostFacts) -> tuple[int, ...]:
+    """CUDA numbers devices by their speed unless told to go by their place, as the driver's facts
+    do: where they differ, the largest is meant, so that nothing that fits is refused.
+    """
+    by_place = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    sizes = [gpu.total_bytes for gpu in host.gpus]
+    if index >= len(sizes):
+        return ()
+    return (index,) if by_place or len(set(sizes)) == 1 else (sizes.index(max(sizes)),)
 
 
 def _share(taken: Footprint, options: ModelOptions) -> float:

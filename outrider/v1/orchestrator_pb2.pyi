@@ -337,9 +337,9 @@ class DraftStats(message.Message):
     lost: builtins.bool
     """Whether it was lost before the end."""
     steps: builtins.int
-    """Forward passes behind the chunks received from it."""
+    """Chunks received from it."""
     step_us: builtins.int
-    """Their time, in microseconds."""
+    """The mean time of the forward passes behind each of them, added up, in microseconds."""
     wire_rounds: builtins.int
     """Commits that a chunk answered, where the way of both was measured."""
     wire_us: builtins.int

@@ -5,9 +5,13 @@ from collections.abc import Sequence
 
 
 class FakeMemory:
-    """Follows llama_kv_cache (`find_slot`, `seq_rm`, `seq_cp`) and the checks of a batch."""
+    """Follows llama_kv_cache (`find_slot`, `seq_rm`, `seq_cp`) and the checks of a batch.
 
-    def __init__(self, cells: int) -> None:
+    With a `window`, what lies that far behind the end of a sequence is not saved.
+    """
+
+    def __init__(self, cells: int, window: int = 0) -> None:
+        self.window = window
         self.cells: list[tuple[int, str] | None] = [None] * cells  # position, content
         self.owners: list[set[int]] = [set() for _ in range(cells)]
         self.head = 0
@@ -74,10 +78,11 @@ class FakeMemory:
             self.head = min(self.head, freed[0])
 
     def clear(self) -> None:
-        self.__init__(len(self.cells))  # type: ignore[misc]
+        self.__init__(len(self.cells), self.window)  # type: ignore[misc]
 
     def save(self, sequence: int) -> bytes:
-        cells = [self.cells[place] for place in self._places(sequence, 0, -1)]
+        seen = max(0, self.length(sequence) - self.window) if self.window else 0
+        cells = [self.cells[place] for place in self._places(sequence, seen, -1)]
         return json.dumps(cells).encode()
 
     def restore(self, sequence: int, state: bytes) -> None:

@@ -92,6 +92,15 @@ def test_a_conversation_needs_a_message_and_a_template(tmp_path: Path, tiny_gguf
         model.tokenizer.encode_chat([("tool", "hi")])
 
 
+def test_a_template_that_cannot_be_read_spoils_conversations_only(tmp_path: Path) -> None:
+    file = write_tiny_gguf(tmp_path / "broken.gguf", chat_template="{% for m in messages %}")
+    tokenizer = load_model(str(file), SMALL).tokenizer
+    assert tokenizer is not None
+    assert tokenizer.encode("a")
+    with pytest.raises(InvalidArgumentError, match="template cannot be read"):
+        tokenizer.encode_chat([("user", "hi")])
+
+
 def test_a_split_model_is_loaded_from_any_of_its_parts(tmp_path: Path, tiny_gguf: Path) -> None:
     parts = split(tiny_gguf, tmp_path)
     assert len(parts) > 1
@@ -191,6 +200,14 @@ def test_a_model_without_branches_is_refused(
                 load_model(str(tiny_gguf), SMALL)
 
 
+def test_a_model_without_a_kv_cache_is_refused(
+    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llamacpp_library.api, "llama_get_memory", lambda context: None)
+    with pytest.raises(InvalidArgumentError, match="embeds texts"):
+        load_model(str(tiny_gguf), SMALL)
+
+
 def test_a_model_that_mixes_branches_up_is_refused(
     tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +288,28 @@ def test_where_branches_run_out_cached_sequences_give_way(loaded_gguf: LlamaCppM
         model.open([60])
     model.keep(sequence, [0])
     assert model.open([60]).tokens == []
+
+
+def test_whoever_is_let_in_can_run_a_token(loaded_gguf: LlamaCppModel) -> None:
+    model = loaded_gguf.resized(64, ids=6)
+    live = [model.open([start]) for start in (10, 20, 30)]
+    with pytest.raises(CapacityError, match="all sequences and branches"):
+        model.open([40])
+    for sequence in live:
+        model.forward([Feed(sequence, (1,), (TIP,), (0,))])
+        model.keep(sequence, [0])
+
+
+def test_after_moving_a_shorter_prefix_has_all_that_a_window_shows_it(tmp_path: Path) -> None:
+    model = load_model(str(write_tiny_gguf(tmp_path / "w.gguf", window=8)), SMALL)
+    assert isinstance(model, LlamaCppModel)
+    tokens = [2 + 7 * i % 250 for i in range(40)]
+    sequence, _ = prefill(model, tokens)
+    model._arena.compact()
+    short = [*tokens[:20], 9]
+    reused, row = prefill(model, short)
+    assert torch.equal(row, prefill(model.resized(64), short)[1])
+    assert reused.tokens == short and sequence.tokens == tokens
 
 
 def test_a_pass_longer_than_llama_cpps_batch_is_run_in_pieces(

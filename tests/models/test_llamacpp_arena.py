@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from outrider.errors import CapacityError
+from outrider.errors import CapacityError, InternalError
 from outrider.models.base import TIP, Feed
 from outrider.models.cells import CellLedger, CellSequence
 from outrider.models.llamacpp_arena import RESERVED_IDS, Arena
@@ -16,9 +16,9 @@ from .fake_memory import FakeMemory
 class Placed:
     """A ledger, an arena and the memory behind it, driven as `LlamaCppModel` drives them."""
 
-    def __init__(self, logical: int, cells: int, ids: int = 64) -> None:
-        self.memory = FakeMemory(cells)
-        self.arena = Arena(self.memory, logical, cells, ids)
+    def __init__(self, logical: int, cells: int, ids: int = 64, window: int = 0) -> None:
+        self.memory = FakeMemory(cells, window)
+        self.arena = Arena(self.memory, logical, cells, ids, window)
         self.ledger = CellLedger(logical, self.arena.forget)
         self.compactions = 0
 
@@ -130,7 +130,12 @@ def random_keep(placed: Placed, sequence: CellSequence, draw: random.Random) -> 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_every_path_lies_in_order_where_the_arena_says(seed: int) -> None:
     draw = random.Random(seed)
-    placed = Placed(logical=60, cells=60 + draw.choice([0, 3, 20]), ids=draw.choice([12, 64]))
+    placed = Placed(
+        logical=60,
+        cells=60 + draw.choice([0, 3, 20]),
+        ids=draw.choice([12, 64]),
+        window=draw.choice([0, 2, 3]),
+    )
     live: list[CellSequence] = []
     for _ in range(120):
         step = draw.random()
@@ -176,6 +181,39 @@ def test_moving_keeps_what_sequences_share() -> None:
     placed.check()
     assert placed.arena._top == 5
     assert second.cells == first.cells
+
+
+def test_moving_keeps_what_a_window_hides_from_the_end_but_not_from_a_shorter_prefix() -> None:
+    placed = Placed(logical=40, cells=40, window=4)
+    first = placed.open([1])
+    placed.forward([Feed.chain(first, [1, 2, 3, 4, 5, 6, 7, 8, 9], ())])
+    placed.keep(first, range(9), set())
+    placed.arena.compact()
+    placed.open([1, 2, 3, 4])
+    placed.check()
+
+
+def test_a_cache_that_was_lost_while_it_was_moved_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placed = Placed(logical=40, cells=40)
+    sequence = placed.open([1])
+    placed.forward([Feed.chain(sequence, [1, 2], ())])
+
+    def fail(*_: object) -> bytes:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(placed.memory, "save", fail)
+        with pytest.raises(MemoryError):
+            placed.arena.compact()
+    placed.check()
+    with monkeypatch.context() as patch:
+        patch.setattr(placed.memory, "restore", fail)
+        with pytest.raises(MemoryError):
+            placed.arena.compact()
+    with pytest.raises(InternalError, match="lost when it was moved"):
+        placed.forward([Feed(sequence, (3,), (TIP,), ())])
 
 
 def test_branches_are_refused_before_anything_changes_where_ids_are_short() -> None:

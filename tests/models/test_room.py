@@ -90,11 +90,14 @@ def test_a_model_goes_to_the_gpu_that_its_options_name(monkeypatch: pytest.Monke
     def fit(**options: str) -> Fit:
         return room_for("org/m", ModelOptions(kv_tokens=1000, **options), host)[1].fit
 
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     assert fit(device="cpu") is Fit.FITS
     assert fit(device="cuda:0") is Fit.TOO_BIG
     assert fit(device="cuda:1") is Fit.FITS
     assert fit() is Fit.TOO_BIG
     assert fit(device_map="auto") is Fit.FITS
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    assert fit(device="cuda:0") is Fit.FITS, "CUDA's first is the fastest, not the first in place"
 
 
 def test_a_gguf_goes_to_all_gpus_where_llama_cpp_was_built_for_them(

@@ -18,8 +18,13 @@ def write_tiny_gguf(
     architecture: str = "llama",
     seed: int = 7,
     chat_template: str = CHAT_TEMPLATE,
+    window: int = 0,
 ) -> Path:
-    """Writes it, and returns `path`. All tensors are F32; head and embedding are one."""
+    """Writes it, and returns `path`. All tensors are F32; head and embedding are one.
+
+    With a `window` it is a Gemma 3 whose layers look back no further than that.
+    """
+    architecture = "gemma3" if window else architecture
     random = np.random.default_rng(seed)
     pieces = [
         *SPECIAL,
@@ -36,6 +41,10 @@ def write_tiny_gguf(
     writer.add_head_count_kv(KV_HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
+    if window:
+        writer.add_sliding_window(window)
+        writer.add_key_length(WIDTH // HEADS)
+        writer.add_value_length(WIDTH // HEADS)
     writer.add_vocab_size(len(pieces))
     writer.add_file_type(0)
     writer.add_tokenizer_model("gpt2")
@@ -65,6 +74,11 @@ def write_tiny_gguf(
         add(f"{block}.attn_v", kv_width, WIDTH)
         add(f"{block}.attn_output", WIDTH, WIDTH)
         add(f"{block}.ffn_norm", WIDTH)
+        if window:
+            add(f"{block}.post_attention_norm", WIDTH)
+            add(f"{block}.post_ffw_norm", WIDTH)
+            add(f"{block}.attn_q_norm", WIDTH // HEADS)
+            add(f"{block}.attn_k_norm", WIDTH // HEADS)
         add(f"{block}.ffn_gate", INNER, WIDTH)
         add(f"{block}.ffn_up", INNER, WIDTH)
         add(f"{block}.ffn_down", WIDTH, INNER)

@@ -114,6 +114,13 @@ def test_a_verdict_tells_how_long_the_session_was_ready_before_its_pass() -> Non
     assert queue_us(s, NOW + 1.04) == pytest.approx(20_000, abs=2)
     assert queue_us(s, NOW + 1.05) == 0, "it was waiting for candidates"
     assert queue_us(s, NOW + 1.15) == pytest.approx(50_000, abs=2)
+    s.extend(chain([6, 7], tip=4))
+    s.note_candidates(NOW + 1.16)
+    s.set_policy(ReadinessPolicy(3, 50_000, 8))
+    s.note_candidates(NOW + 1.16)
+    s.extend(chain([8], index=2, tip=4))
+    s.note_candidates(NOW + 1.18)
+    assert queue_us(s, NOW + 1.19) == pytest.approx(10_000, abs=2), "more were waited for"
     unwaiting = session(policy=ReadinessPolicy(0, 0, 8))
     settle(unwaiting, 0, 9)
     assert queue_us(unwaiting, NOW + 0.5) == pytest.approx(500_000, abs=2)
