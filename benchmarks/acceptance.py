@@ -90,6 +90,12 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", type=Path, help="where the figures go")
     options = parser.parse_args(arguments)
+    if not options.prompts.is_file():
+        sys.stderr.write(
+            f"acceptance: there is no file {options.prompts}; give Spec-Bench's question.jsonl "
+            "(https://github.com/hemingkx/Spec-Bench, data/spec_bench)\n"
+        )
+        return 2
     small = load_model("smollm2")
     settings: dict[str, object] = {}
     if options.vocabularies:

@@ -14,15 +14,16 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
-from benchmarks.forecast_report import page
+from benchmarks import report
 from benchmarks.forecast_rig import Cell, deployment
-from benchmarks.machine import describe
+from benchmarks.machine import describe, json_path
+from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED
 from orchestrator.cli.doctor_probes import ask, probe_deep
 from orchestrator.doctor.measurements import Probe, accepted_share, limits_of, situation
 from orchestrator.doctor.samples import Sample
 from orchestrator.forecast import forecast
 from outrider.client import Client
-from outrider.errors import OutriderError
+from outrider.errors import InvalidArgumentError, OutriderError
 
 RTTS_MS = (0.2, 20.0, 100.0)
 DRIFTS = (0.05, 0.2, 0.5)
@@ -117,8 +118,19 @@ def _rate(probes: Sequence[Probe]) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the grid, writes the JSON; status 1 where a forecast is off by more than it may be."""
+    try:
+        return _run(arguments)
+    except OutriderError as error:
+        sys.stderr.write(f"python -m benchmarks.forecast: {error.message}\n")
+        return MISUSED if isinstance(error, InvalidArgumentError) else FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("python -m benchmarks.forecast: stopped; no process is left\n")
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast")
-    parser.add_argument("--json", type=Path, help="file for the figures; a page is drawn beside it")
+    parser.add_argument("--json", type=Path, help="where the figures go; default: build/benchmarks")
     parser.add_argument("--answers", type=int, default=4, help="texts of a cell, each time")
     parser.add_argument("--quick", action="store_true", help="a corner of the grid")
     options = parser.parse_args(arguments)
@@ -127,6 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     grid = list(product(RTTS_MS, DRIFTS, DRAFT_STEPS_MS))
     if options.quick:
         grid = list(product(RTTS_MS[:2], DRIFTS[1:2], DRAFT_STEPS_MS[:1]))
+    path = json_path(options.json, "forecast")
     machine = describe()
     outcomes = []
     for rtt_ms, drift, step_ms in grid:
@@ -140,13 +153,12 @@ def main(arguments: Sequence[str]) -> int:
         "allowed_error": WITHIN,
     }
     sys.stdout.write(f"worst {worst.error:+.1%}, median {summary['median_error']:.1%}\n")
-    if options.json is not None:
-        figures = [{**asdict(o), "error": round(o.error, 3)} for o in outcomes]
-        whole = {"machine": machine, "settings": {"tokens": TOKENS, "answers": options.answers}}
-        result = {**whole, "summary": summary, "figures": figures}
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        options.json.with_suffix(".md").write_text(page(result), encoding="utf-8")
-    return 0 if abs(worst.error) <= WITHIN else 1
+    figures = [{**asdict(o), "error": round(o.error, 3)} for o in outcomes]
+    whole = {"machine": machine, "settings": {"tokens": TOKENS, "answers": options.answers}}
+    result = {**whole, "summary": summary, "figures": figures}
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    drawn = report.redraw("forecast", path)
+    return drawn if abs(worst.error) <= WITHIN else FAILED
 
 
 def _line(o: Outcome) -> str:

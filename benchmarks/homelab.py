@@ -82,14 +82,11 @@ def _run(options: argparse.Namespace) -> int:
     with Interrupts() as interrupts, Lab(plan, interrupts) as lab:
         for batch in measured(lab, work, options.began_s):
             answers += batch
-            if options.json is not None:
-                _write(options.json, {**result, **summary(answers, plan)})
+            _write(options.json, {**result, **summary(answers, plan)})
     _say(f"done after {time.monotonic() - options.began_s:.0f} s")
     told = summary(answers, plan)
-    drawn = 0
-    if options.json is not None:
-        _write(options.json, {**result, **told})
-        drawn = report.redraw("homelab", options.json)
+    _write(options.json, {**result, **told})
+    drawn = report.redraw("homelab", options.json)
     sys.stdout.write(table(_figures(answers, plan)))
     for error in errors_of(differences(answers)):
         sys.stderr.write(f"homelab: {error}\n")

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.homelab_plan import (
+    ALONE,
     LLAMACPP,
     LLAMACPP_ALONE,
     OURS,
@@ -71,6 +72,7 @@ class LabPlan:
     def longest(self) -> dict[str, int]:
         """The longest chain that a pass of each mode verifies."""
         return {
+            ALONE: 0,
             SYNCHRONOUS: self.synchronous_tokens,
             OUTRIDER: _default_chain(),
             LLAMACPP_ALONE: 0,

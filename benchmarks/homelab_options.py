@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from benchmarks.homelab_lab import LabPlan
 from benchmarks.homelab_plan import LLAMACPP, LLAMACPP_ALONE, MODES, TRANSFORMERS, checked_modes
+from benchmarks.machine import json_path
 from benchmarks.pinned import chosen_cores
 from benchmarks.spec_bench import found, read_prompts, spread
 from outrider.errors import InvalidArgumentError, UnavailableError
@@ -43,7 +44,10 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     options.began_s = time.monotonic()
     cores = chosen_cores(options.cores)
     modes = checked_modes(options.modes)
-    for value in (options.per_category, options.tokens, options.max_chars, options.limit):
+    for value in (
+        *(options.per_category, options.tokens, options.max_chars, options.limit),
+        *(options.synchronous_tokens, options.llamacpp_tokens, options.transformers_tokens),
+    ):
         if value is not None and value < 1:
             raise InvalidArgumentError("counts are at least 1")
     if any(value < 0 for value in (*options.rtt_ms, *options.temperatures)):
@@ -56,6 +60,7 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     limit = options.limit or (QUICK_PROMPTS if quick else len(prompts))
     options.prompts = tuple(spread(prompts, limit))
     _require_peers(options, modes)
+    options.json = json_path(options.json, "homelab")
     options.plan = LabPlan(
         model=_file(options.model) if options.model else str(_deepened_gguf()),
         draft_model=_file(options.draft_model),
@@ -78,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="few short prompts and answers: under 8 minutes"
     )
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help="where the figures go; default: build/benchmarks")
     parser.add_argument("--prompts", type=Path, help="Spec-Bench's question.jsonl")
     parser.add_argument("--per-category", type=int, default=1, help="prompts of each category")
     parser.add_argument("--limit", type=int, help="prompts altogether, evenly over the categories")

@@ -14,6 +14,7 @@ from benchmarks.homelab_plan import (
     SYNCHRONOUS,
     TRANSFORMERS,
 )
+from orchestrator.cli.bench_plot import require_drawable
 
 NAMES = {
     ALONE: "target alone",
@@ -118,6 +119,7 @@ def page(result: Mapping[str, Any]) -> str:
         for f in figures
         if f.mode == OUTRIDER and f.rtt_ms == _first_rtt(figures) and f.bound is not None
     )
+    answered = max((f.prompts for f in figures), default=0)
     return f"""# The home lab: two machines of one core each
 
 Measured {machine["measured_at"]} on {machine["cpu"]}, {machine["cores"]} cores,
@@ -127,8 +129,9 @@ the run {machine["load_before"]}.
 `python -m benchmarks.report`.
 
 Target {settings["model"]} on one core with one thread; draft {settings["draft_model"]}, the wires
-(proxies that delay), the orchestrators and the client on the other core. {settings["prompts"]}
-prompts of Spec-Bench ({", ".join(settings["categories"])}), {settings["tokens"]} tokens each, all
+(proxies that delay), the orchestrators and the client on the other core. {answered} of
+{settings["prompts"]} prompts of Spec-Bench ({", ".join(settings["categories"])}; those that the
+time was too short for are left out), at most {settings["tokens"]} tokens each, all
 configurations one after the other for every prompt, each time in another order. Longest chains:
 {_chains(settings["longest_chain"])}. The peers have both models on the target's core:
 llama.cpp the same two files, sampled drafts, accepted by rejection; transformers
@@ -159,7 +162,10 @@ holds its engine too.
 
 What this does not show: a GPU, whose passes hardly take longer with more rows; a real network,
 which loses packets; a draft and a target that were trained as such, instead of a deepened copy;
-several requests at once; drafts in parallel.
+several requests at once; drafts in parallel. The target alone is Outrider's own: for rows that are
+the same with drafts and without it pairs each lone row of unquantised weights with a second one,
+keeps values in bf16 and leaves llama.cpp's tiled products off, which costs it some speed that
+llama.cpp's server, without drafts, would have.
 
 ## Where the time of a round goes
 
@@ -191,6 +197,7 @@ def figures_of(result: Mapping[str, Any]) -> list[Figure]:
 
 def plot(figures: Sequence[Figure], path: Path) -> None:
     """Draws the speed-up over the target alone by round-trip time, a panel a temperature."""
+    require_drawable(path)
     from matplotlib.figure import Figure as Canvas
 
     temperatures = sorted({f.temperature for f in figures})

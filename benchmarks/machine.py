@@ -9,6 +9,8 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from outrider.errors import InvalidArgumentError
+
 ROOT = Path(__file__).resolve().parent.parent
 LINE = 110
 """Characters of a line of what is written for the README."""
@@ -46,6 +48,22 @@ def provenance(machine: Mapping[str, object], command: str) -> str:
     )
     # The command has a line of its own, so that it can be copied out of the source, too.
     return f"{textwrap.fill(told, LINE, break_on_hyphens=False)}\n`{command}`."
+
+
+def json_path(asked: Path | None, rig: str) -> Path:
+    """Where a rig's JSON goes: as asked, else under build/. Raises InvalidArgumentError, before
+    anything is measured, where it cannot be written.
+    """
+    path = ROOT / "build" / "benchmarks" / f"{rig}.json" if asked is None else asked
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"--json: {path.parent} cannot be made: {error}") from error
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidArgumentError(
+            f"--json: {path} is a folder, or may not be written; give a file"
+        )
+    return path
 
 
 def _version(package: str) -> str:

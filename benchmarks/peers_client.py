@@ -12,6 +12,8 @@ from benchmarks.pinned import LineProcess
 from outrider.errors import InternalError, UnavailableError
 
 ANSWER_TIMEOUT_S = 600.0
+UNTOLD = -1
+"""Stands for a token that a peer emitted and did not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,13 @@ class LlamaCppPeer:
             "samplers": ["temperature"],
             "stream": True,
             "return_tokens": True,
+            # An event has no token that ends inside a character; the counts have them all.
+            "timings_per_token": True,
             "cache_prompt": True,
         }
         ids: list[int] = []
         at_ms: list[float] = []
+        counts: list[dict[str, Any]] = []
         connection = self._connection()
         try:
             began_s = time.perf_counter()
@@ -138,10 +143,20 @@ class LlamaCppPeer:
                 event = json.loads(line[len(b"data: ") :])
                 if "error" in event:
                     raise UnavailableError(f"llama.cpp's server failed: {event['error']}")
-                ids += event["tokens"]
-                at_ms += [now_ms] * len(event["tokens"])
+                counts.append(event["timings"])
+                emitted = int(event["timings"]["predicted_n"])
+                named = event["tokens"]
+                ids += [UNTOLD] * (emitted - len(ids) - len(named)) + named
+                at_ms += [now_ms] * (len(ids) - len(at_ms))
                 if event["stop"]:
-                    return _llamacpp_answer(ids, at_ms, event)
+                    passes = _passes(counts)
+                    return PeerAnswer(
+                        tuple(ids),
+                        tuple(at_ms),
+                        passes,
+                        len(ids) - passes,
+                        int(event["tokens_evaluated"]),
+                    )
         except (OSError, http.client.HTTPException) as error:
             raise UnavailableError(f"llama.cpp's server is gone: {error}") from error
         finally:
@@ -173,10 +188,16 @@ class LlamaCppPeer:
         return response
 
 
-def _llamacpp_answer(
-    ids: Sequence[int], at_ms: Sequence[float], last: dict[str, Any]
-) -> PeerAnswer:
-    accepted = int(last["timings"].get("draft_n_accepted", 0))
-    return PeerAnswer(
-        tuple(ids), tuple(at_ms), len(ids) - accepted, accepted, int(last["tokens_evaluated"])
-    )
+def _passes(counts: Sequence[dict[str, Any]]) -> int:
+    """Target passes behind the counts of an answer's events, in their order.
+
+    A pass that drafts raises `draft_n` and emits what it accepts and one token more, or less where
+    the answer ends inside it: what it accepted beyond that counts there, and was never emitted.
+    """
+    last_of = {int(count.get("draft_n", 0)): count for count in counts}
+    passes = emitted = accepted = 0
+    for count in last_of.values():
+        now_emitted, now_accepted = count["predicted_n"], count.get("draft_n_accepted", 0)
+        passes += max(1, (now_emitted - emitted) - (now_accepted - accepted))
+        emitted, accepted = now_emitted, now_accepted
+    return passes

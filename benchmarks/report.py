@@ -51,7 +51,8 @@ def _plot_homelab(result: Result, path: Path) -> None:
 
 def _homelab_in_readme(result: Result) -> str:
     table = homelab_report.table(homelab_report.figures_of(result))
-    return f"""{provenance(result["machine"], "python -m benchmarks.homelab")}
+    command = "python -m benchmarks.homelab --json docs/benchmarks/homelab.json"
+    return f"""{provenance(result["machine"], command)}
 
 {table}
 ![speed-up over the target alone by round-trip time](docs/benchmarks/homelab.png)

@@ -6,7 +6,7 @@ from orchestrator.peers import DraftPeer
 from orchestrator.requests import DraftStats
 from outrider.errors import InvalidArgumentError
 from outrider.types import Chunk, DraftCommit, DraftPlan
-from outrider.wire.draft_client import DraftStream
+from outrider.wire.draft_client import DraftStream, RelayedChunk
 
 MAX_OPEN_COMMITS = 64
 """A draft that answers none of so many is no longer timed by the oldest."""
@@ -40,29 +40,30 @@ class Attached:
         self._commits[commit.base + len(commit.tokens)] = time.monotonic()
         self.link.commit(commit)
 
-    def count(self, chunk: Chunk) -> None:
+    def count(self, relayed: RelayedChunk) -> None:
         """Counts what it sent and the time behind it; raises InvalidArgumentError for more nodes
         than it may send.
         """
+        chunk = relayed.chunk
         self._spend(len(chunk.nodes))
         self.stats.drafted_tokens += len(chunk.nodes)
         self.stats.steps += 1
         self.stats.step_us += chunk.step_us
-        self._pace(chunk)
+        self._pace(chunk, relayed.heard_at)
         committed_at = self._commits.pop(chunk.known_tokens, None)
         if committed_at is None:
             return
-        away_us = int((self.link.heard_at - committed_at) * 1e6)
+        away_us = int((relayed.heard_at - committed_at) * 1e6)
         self.stats.wire_rounds += 1
         self.stats.wire_us += max(0, away_us - chunk.held_us)
 
-    def _pace(self, chunk: Chunk) -> None:
+    def _pace(self, chunk: Chunk, heard_at: float) -> None:
         """Times chunks between which it was told nothing, so that it had no reason to pause."""
-        known_tokens, heard_at = self._last
-        self._last = (chunk.known_tokens, self.link.heard_at)
+        known_tokens, last_at = self._last
+        self._last = (chunk.known_tokens, heard_at)
         if chunk.known_tokens == known_tokens:
             self.stats.paced_nodes += len(chunk.nodes)
-            self.stats.pace_us += int((self.link.heard_at - heard_at) * 1e6)
+            self.stats.pace_us += int((heard_at - last_at) * 1e6)
 
     def _spend(self, nodes: int) -> None:
         self._allowance -= nodes

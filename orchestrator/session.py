@@ -148,7 +148,7 @@ class Session:
 
         Raises InvalidArgumentError where the chunk breaks the protocol.
         """
-        draft.count(relayed.chunk)
+        draft.count(relayed)
         growth = self.tree.grow(relayed.chunk)
         if growth.duplicate:
             raise InvalidArgumentError("it sent a node id twice")

@@ -10,7 +10,14 @@ import typer
 
 from orchestrator.cli import flags
 from orchestrator.cli.answer_flags import with_answer_flags
-from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, fail, say
+from orchestrator.cli.console import (
+    FAILED,
+    INTERRUPTED,
+    MISUSED,
+    fail,
+    misuse_told,
+    say,
+)
 from orchestrator.cli.serve_app import serve_app
 from outrider.version import __version__
 
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
     from outrider.client.request import GenerateOptions
 
 ADDRESS = "localhost:7070"
+ABOUT_MODELS = ("kv_tokens", "dtype", "device", "n_gpu_layers", "kv_dtype")
+ABOUT_DEPLOYMENTS = ("address", "max_tokens", "temperature", "measure", "timeout")
+"""Flags of `outrider doctor` for one of the two things that it does."""
 # Typer has no public name for the error that every mistake of parsing is (click's ClickException).
 PARSING_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
@@ -200,6 +210,7 @@ def _bench(
 
 @app.command("doctor")
 def _doctor(
+    context: typer.Context,
     address: flags.Address = ADDRESS,
     max_tokens: Annotated[
         int, typer.Option(min=16, max=4096, help="Length of each sample answer.")
@@ -233,6 +244,9 @@ def _doctor(
     machine instead, before anything is loaded. Status 0: healthy, 1: problems were found.
     """
     if model is None and draft_model is None:
+        _refuse(
+            context, ABOUT_MODELS, "is about --model and --draft-model; add one, or leave it out"
+        )
         from orchestrator.cli.doctor import examine
 
         examine(
@@ -244,19 +258,29 @@ def _doctor(
             show_json=json,
         )
         return
+    _refuse(context, ABOUT_DEPLOYMENTS, "asks a deployment, --model and --draft-model ask none")
     from orchestrator.cli.doctor_models import Wanted, examine_models
     from outrider.models.options import ModelOptions
 
-    options = ModelOptions(
-        dtype=dtype,
-        device=device,
-        kv_tokens=kv_tokens,
-        n_gpu_layers=n_gpu_layers,
-        kv_dtype=kv_dtype,
-    )
-    roles = (("target", model), ("draft", draft_model))
-    wanted = [Wanted(role, spec, options) for role, spec in roles if spec is not None]
-    examine_models(wanted, show_json=json)
+    with misuse_told():
+        options = ModelOptions(
+            dtype=dtype,
+            device=device,
+            kv_tokens=kv_tokens,
+            n_gpu_layers=n_gpu_layers,
+            kv_dtype=kv_dtype,
+        )
+        roles = (("target", model), ("draft", draft_model))
+        wanted = [Wanted(role, spec, options) for role, spec in roles if spec is not None]
+        examine_models(wanted, show_json=json)
+
+
+def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Ends the command where one of these flags was given: here it would do nothing."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            fail(f"--{name.replace('_', '-')} {why}", MISUSED)
 
 
 @app.command("demo")

@@ -213,7 +213,8 @@ async def _answer(
 async def _warm_up(planned: Bench, client: AsyncClient) -> None:
     """Every prompt once, with drafts: what is measured later finds all of them equally warm."""
     most = max(requests_of(c, planned.requests) for c in planned.sweep.concurrency)
-    any_of = planned.sweep.configurations()[-1]
+    found = planned.sweep.configurations()
+    any_of = next((one for one in reversed(found) if not one.is_alone), found[-1])
     for index in range(min(most, len(planned.prompts))):
         prompt, options = planned.asks(any_of, index)
         length = min(WARM_UP_TOKENS, options.get("max_tokens") or WARM_UP_TOKENS)

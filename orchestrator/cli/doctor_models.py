@@ -8,8 +8,10 @@ import typer
 
 from orchestrator.cli.console import FAILED, write
 from orchestrator.doctor.report import machine_line
+from outrider.errors import InvalidArgumentError
 from outrider.host import host_facts
-from outrider.models.options import ModelOptions
+from outrider.models.options import HONOURED, ModelOptions, changed
+from outrider.models.registry import known_backend
 from outrider.models.room import Fit, judge_together, place_of, room_for
 
 BAD = (Fit.TOO_BIG, Fit.SLOW, Fit.MISSING)
@@ -25,7 +27,15 @@ class Wanted:
 
 
 def examine_models(wanted: Sequence[Wanted], *, show_json: bool) -> None:
-    """Prints whether each model fits, and all together; status 1 where one does not."""
+    """Prints whether each model fits, and all together; status 1 where one does not.
+
+    Raises InvalidArgumentError for a model or an option that could not be served.
+    """
+    backends = {known_backend(model.spec) for model in wanted}
+    for model in wanted:
+        for name in changed(model.options):
+            if not any(name in HONOURED[backend] for backend in backends):
+                raise InvalidArgumentError(f"{model.spec} takes no {name}; leave it out")
     host = host_facts()
     rooms = [(model.role, room_for(model.spec, model.options, host)[1]) for model in wanted]
     if len(rooms) > 1:

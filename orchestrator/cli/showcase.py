@@ -52,18 +52,18 @@ def chosen(
 
     `problem` is why llama.cpp does not run here; None where it does.
     """
-    notice = ""
-    if model is None and problem is None:
-        model, own = GGUF_TARGET, GGUF_DRAFT
-    elif model is None:
-        model, own = HF_TARGET, LOOKUP_DRAFT
-        notice = (
-            f"{problem}, so this shows {HF_TARGET} with PyTorch and the draft {LOOKUP_DRAFT}, not "
-            "the GGUF pair; README.md says what that needs"
-        )
+    is_second_best = model is None and problem is not None
+    if model is None:
+        model, own = (HF_TARGET, LOOKUP_DRAFT) if is_second_best else (GGUF_TARGET, GGUF_DRAFT)
     else:
         own = LOOKUP_DRAFT
     used = tuple(drafts) or (own,)
+    notice = (
+        f"{problem}, so this shows {model} with PyTorch and the draft {', '.join(used)}, not the "
+        "GGUF pair; README.md says what that needs"
+        if is_second_best
+        else ""
+    )
     looks_up = any(draft.partition(":")[0] == "ngram" for draft in used)
     about = ABOUT_POEM if looks_up and prompt is None else ""
     if (model, used) == (GGUF_TARGET, (GGUF_DRAFT,)):

@@ -227,11 +227,15 @@ def for_text(whole: Situation, probes: Iterable[Probe]) -> Situation:
 
 
 def achieved_ratio(probes: Sequence[Probe]) -> float | None:
-    """How much faster answers with drafts were than the same without, over all of them together."""
+    """How much faster answers with drafts were than the same without, over all of them together.
+
+    Of answers to one text in one way the last counts: a warm-up by long chains comes before it.
+    """
+    latest = {(probe.kind, probe.temperature, probe.has_drafts): probe for probe in probes}
     pairs = [
         (probe, other)
-        for probe in probes
-        for other in probes
+        for probe in latest.values()
+        for other in latest.values()
         if probe.has_drafts
         and not other.has_drafts
         and (probe.kind, probe.temperature) == (other.kind, other.temperature)

@@ -31,7 +31,7 @@ def gguf_footprint(argument: str, options: ModelOptions) -> Footprint:
     return Footprint(
         weights_bytes=sum(part.stat().st_size for part in parts),
         kv_bytes_per_token=kv_bytes,
-        unknown="" if kv_bytes is not None else f"{path.name} does not tell its attention heads",
+        unknown="" if kv_bytes is not None else _why_unknown(path.name, options.kv_dtype),
         is_mapped=True,
         has_windows=bool(_of(header, "attention.sliding_window")),
         layers=_whole(_of(header, "block_count")),
@@ -57,6 +57,12 @@ def kv_bytes_per_token(header: Mapping[str, Value], kv_dtype: str) -> int | None
     if not key or not value:
         return None
     return round(sum(heads) * (key + value) * KV_BYTES[kv_dtype])
+
+
+def _why_unknown(name: str, kv_dtype: str) -> str:
+    if kv_dtype not in KV_BYTES:
+        return f"kv_dtype is {kv_dtype!r}; give {', '.join(KV_BYTES)}"
+    return f"{name} does not tell its attention heads"
 
 
 def _parts_of(path: Path) -> list[Path]:
@@ -88,6 +94,8 @@ def _local(argument: str, options: ModelOptions) -> Path | None:
     path = Path(argument).expanduser()
     if path.is_file():
         return path
+    if path.is_dir():
+        raise NotFoundError(f"{argument!r} is a folder; name a file in it")
     if argument in PACKAGED_GGUF:
         return cached_gguf(argument)
     repository, _, name = _hub_parts(argument)

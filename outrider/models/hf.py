@@ -16,10 +16,6 @@ from outrider.models.hf_tokenizer import HfTokenizer
 from outrider.models.options import ModelOptions, lowered_context, refuse_options
 from outrider.types import ModelInfo
 
-HONOURED = (
-    *("dtype", "device", "device_map", "quantization", "threads", "kv_tokens", "context_tokens"),
-    *("revision", "trust_remote_code"),
-)
 _CHECK_CELLS = 16
 _CHECK_TOLERANCE = 0.2
 """Far above what float16 or quantisation do to a row, far below what a wrong mask does."""
@@ -32,7 +28,7 @@ def load(argument: str, options: ModelOptions) -> HfModel:
     hub, CapacityError where it does not fit, and InvalidArgumentError for options or
     architectures that cannot be honoured.
     """
-    refuse_options("hf", options, honoured=HONOURED)
+    refuse_options("hf", options)
     source = find(argument, options)
     config = hf_checkpoint.load_config(source, options)
     windows = hf_checkpoint.layer_windows(config)

@@ -17,8 +17,6 @@ except (ImportError, OSError, RuntimeError) as error:
         "minutes"
     ) from error
 
-HONOURED = ("threads", "n_gpu_layers", "kv_dtype", "kv_tokens", "context_tokens", "revision")
-
 
 def load(argument: str, options: ModelOptions) -> LlamaCppModel:
     """Loads a GGUF file: a path, a file on the hub, or a packaged one.
@@ -27,8 +25,7 @@ def load(argument: str, options: ModelOptions) -> LlamaCppModel:
     CapacityError where it does not fit, and InvalidArgumentError for a damaged file, a kind of
     model or an option that cannot be honoured.
     """
-    refuse_options("llamacpp", options, honoured=HONOURED)
-    library.kv_types(options.kv_dtype, on_cpu=True)
+    refuse_options("llamacpp", options)
     path = llamacpp_source.find(argument, options)
     weights = library.LoadedModel(path, options)
     unfitting = weights.unfitting()

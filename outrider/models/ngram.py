@@ -109,7 +109,7 @@ class NgramModel:
 
 def load(argument: str, options: ModelOptions) -> NgramModel:
     """Builds the model from `n=3,vocab=0`; raises InvalidArgumentError naming the known keys."""
-    refuse_options("ngram", options, honoured=("kv_tokens", "context_tokens"))
+    refuse_options("ngram", options)
     arguments = Arguments.parse("ngram", argument)
     longest = arguments.whole("n", 3, 1, 64)
     vocab = arguments.whole("vocab", 0, 0, MAX_VOCAB)

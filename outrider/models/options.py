@@ -1,9 +1,22 @@
 """How a model is loaded; imports nothing heavy, so that settings can be read quickly."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from outrider.errors import InvalidArgumentError
+
+HONOURED = {
+    "hf": (
+        *("dtype", "device", "device_map", "quantization", "threads", "kv_tokens"),
+        *("context_tokens", "revision", "trust_remote_code"),
+    ),
+    "llamacpp": ("threads", "n_gpu_layers", "kv_dtype", "kv_tokens", "context_tokens", "revision"),
+    "ngram": ("kv_tokens", "context_tokens"),
+    "scripted": ("kv_tokens", "context_tokens"),
+}
+"""The options of each backend."""
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+KV_DTYPES = ("f16", "f32", "q8_0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +43,20 @@ class ModelOptions:
                 raise InvalidArgumentError(
                     f"{name} is {value}; give a whole number of at least {low}"
                 )
+        for name, known in (("dtype", DTYPES), ("kv_dtype", KV_DTYPES)):
+            value = getattr(self, name)
+            if value not in ("auto", *known):
+                raise InvalidArgumentError(f"{name} is {value!r}; give auto or {', '.join(known)}")
 
 
-def refuse_options(backend: str, options: ModelOptions, honoured: Collection[str]) -> None:
+def changed(options: ModelOptions) -> list[str]:
+    """Names of the options that are not as they are by default."""
+    return [o.name for o in fields(options) if getattr(options, o.name) != o.default]
+
+
+def refuse_options(backend: str, options: ModelOptions) -> None:
     """Raises InvalidArgumentError naming the options that are set and `backend` cannot honour."""
-    refused = [
-        option.name
-        for option in fields(options)
-        if option.name not in honoured and getattr(options, option.name) != option.default
-    ]
+    refused = [name for name in changed(options) if name not in HONOURED[backend]]
     if refused:
         raise InvalidArgumentError(
             f"the {backend} backend cannot honour {', '.join(refused)}; leave it unset, or use "

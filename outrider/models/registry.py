@@ -37,19 +37,26 @@ def _is_path(spec: str) -> bool:
     return spec.startswith(("/", "./", "../", "~"))
 
 
-def load_model(spec: str, options: ModelOptions | None = None) -> CausalModel:
-    """Loads `backend:argument`, or a bare name: `llamacpp` runs what ends in .gguf, `hf` the rest.
-
-    >>> load_model("scripted:vocab=16").info.backend
-    'scripted'
-    """
-    backend, argument = split_spec(spec)
+def known_backend(spec: str) -> str:
+    """The backend that runs `spec`; raises InvalidArgumentError where none has the name."""
+    backend, _ = split_spec(spec)
     if backend not in _LOADERS:
         raise InvalidArgumentError(
             f"model {spec!r} names the backend {backend!r}; known backends are "
             f"{', '.join(sorted(_LOADERS))}. A hub name (org/name), a folder, a GGUF file or a "
             "packaged model (smollm2, smollm2.gguf) needs no backend"
         )
+    return backend
+
+
+def load_model(spec: str, options: ModelOptions | None = None) -> CausalModel:
+    """Loads `backend:argument`, or a bare name: `llamacpp` runs what ends in .gguf, `hf` the rest.
+
+    >>> load_model("scripted:vocab=16").info.backend
+    'scripted'
+    """
+    _, argument = split_spec(spec)
+    backend = known_backend(spec)
     module, function = _LOADERS[backend].split(":")
     load = cast(
         "Callable[[str, ModelOptions], CausalModel]",

@@ -185,7 +185,7 @@ class ScriptedModel:
 
 def load(argument: str, options: ModelOptions) -> ScriptedModel:
     """Builds the model from `key=value,...`; raises InvalidArgumentError naming the known keys."""
-    refuse_options("scripted", options, honoured=("kv_tokens", "context_tokens"))
+    refuse_options("scripted", options)
     arguments = Arguments.parse("scripted", argument)
     law = ScriptedLaw(
         vocab=arguments.whole("vocab", 16, 2, 2**20),

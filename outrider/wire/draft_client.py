@@ -1,6 +1,7 @@
 """A draft service as its caller sees it: dataclasses in, dataclasses out."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 import grpc
@@ -29,10 +30,13 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class RelayedChunk:
-    """A draft's chunk, checked, and the message it came in, which travels on as it is."""
+    """A draft's chunk, checked, and the message it came in, which travels on as it is; and when it
+    came, by the monotonic clock.
+    """
 
     chunk: Chunk
     message: common_pb2.DraftChunk
+    heard_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class DraftClient:
                 return Opened(response.opened.cached_tokens)
             if kind == "chunk" and is_open:
                 chunk = chunk_from(response.chunk, opening.vocab_size, opening.draft_index)
-                return RelayedChunk(chunk, response.chunk)
+                return RelayedChunk(chunk, response.chunk, time.monotonic())
             if kind == "done" and is_open:
                 return Done(response.done.reason[:MAX_REASON_CHARACTERS])
             raise InvalidArgumentError(

@@ -46,9 +46,12 @@ def explained(found: Obstacle, address: str) -> str:
     if found is Obstacle.NAME:
         return f"the name {host} is not known here; correct it, or give an IP address"
     if found is Obstacle.REFUSED:
+        told = f"{host} refuses port {port}: no service listens there; start it"
+        if host in ("localhost", "127.0.0.1", "[::1]"):
+            return f"{told}, or correct the port"
         return (
-            f"{host} refuses port {port}: no service listens there; start it, correct the port, or "
-            "let it listen beyond loopback (--host 0.0.0.0 --allow-plaintext)"
+            f"{told}, correct the port, or let it listen beyond loopback (--host 0.0.0.0 "
+            "--allow-plaintext)"
         )
     if found is Obstacle.SILENT:
         return (

@@ -9,6 +9,7 @@ from benchmarks import forecast, forecast_report
 from benchmarks.forecast import Outcome
 from benchmarks.forecast_rig import Cell, deployment
 from outrider.client import Client
+from outrider.errors import UnavailableError
 
 
 def outcome(forecast_tokens_per_s: float, measured_tokens_per_s: float) -> Outcome:
@@ -52,6 +53,24 @@ def test_forecasts_within_bounds_pass_and_are_shown(
     assert "| 20 ms | 4 ms | 84% | 2.00x | 2.10x | +5% |" in page
     assert "does not show" in page and result["machine"]["commit"] in page
     assert forecast_report.table(result["figures"]) in forecast_report.readme(result)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnavailableError("no"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_what_stops_it_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    status: int,
+) -> None:
+    def measure(cell: Cell, answers: int) -> Outcome:
+        raise error
+
+    monkeypatch.setattr(forecast, "measure", measure)
+    assert forecast.main(["--quick", "--json", str(tmp_path / "f.json")]) == status
+    assert capsys.readouterr().err.startswith("python -m benchmarks.forecast: ")
 
 
 def test_wrong_arguments_end_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,8 @@ def test_ctrl_c_in_the_middle_leaves_no_process(prompts: Path) -> None:
         (("--cores", "0,0"), "give two different ones"),
         (("--tokens", "0"), "at least 1"),
         (("--rtt-ms", "-1"), "0 or more"),
+        (("--synchronous-tokens", "0"), "at least 1"),
+        (("--json", "/proc/none/homelab.json"), "cannot be made"),
     ],
 )
 def test_bad_arguments_are_told_before_anything_starts(

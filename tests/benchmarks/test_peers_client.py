@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peers_client import LlamaCppPeer, PeerRequest, TransformersPeer
+from benchmarks.peers_client import UNTOLD, LlamaCppPeer, PeerRequest, TransformersPeer
 from outrider.errors import UnavailableError
 
 REQUEST = PeerRequest("hello", 4, 1.0, 7)
@@ -82,27 +82,50 @@ def peer() -> Iterator[LlamaCppPeer]:
     server.server_close()
 
 
-def event(*ids: int, **more: Any) -> dict[str, Any]:
-    return {"tokens": list(ids), "stop": False, **more}
+def event(emitted: int, *ids: int, drafted: int = 0, accepted: int = 0) -> dict[str, Any]:
+    timings = {"predicted_n": emitted}
+    if drafted:
+        timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
+    return {"tokens": list(ids), "stop": False, "timings": timings}
+
+
+def end(emitted: int, drafted: int, accepted: int) -> dict[str, Any]:
+    last = event(emitted, drafted=drafted, accepted=accepted)
+    return {**last, "stop": True, "tokens_evaluated": 9}
 
 
 def test_llamacpp_streams_tokens_and_tells_its_accepted_drafts_at_the_end(
     peer: LlamaCppPeer,
 ) -> None:
-    timings = {"draft_n": 5, "draft_n_accepted": 2}
-    end = {"tokens": [], "stop": True, "tokens_evaluated": 9, "timings": timings}
-    Server.events = [event(5), event(6), event(7), end]
+    events = [event(1, 4), *(event(2 + i, 5 + i, drafted=5, accepted=2) for i in range(3))]
+    Server.events = [*events, end(4, 5, 2)]
     got = peer.answer(REQUEST)
-    assert (got.ids, got.passes, got.accepted_tokens) == ((5, 6, 7), 1, 2)
-    assert (got.prompt_tokens, len(got.at_ms)) == (9, 3)
+    assert (got.ids, got.passes, got.accepted_tokens) == ((4, 5, 6, 7), 2, 2)
+    assert (got.prompt_tokens, len(got.at_ms)) == (9, 4)
     (template, _), (path, body) = Server.asked
     assert (template, path) == ("/apply-template", "/completion")
     assert (body["prompt"], body["n_predict"], body["seed"]) == ("<user>hello", 4, 7)
     assert (body["temperature"], body["samplers"]) == (1.0, ["temperature"])
 
 
+def test_tokens_that_llamacpp_does_not_name_count_and_those_cut_off_do_not(
+    peer: LlamaCppPeer,
+) -> None:
+    # Five drafted tokens are accepted; the second and third of the answer end inside a character,
+    # and it ends with its fourth.
+    Server.events = [event(1, 4), event(4, 7, drafted=5, accepted=5), end(4, 5, 5)]
+    got = peer.answer(REQUEST)
+    assert (got.ids, got.passes, got.accepted_tokens) == ((4, UNTOLD, UNTOLD, 7), 2, 2)
+    assert got.at_ms[0] <= got.at_ms[1] == got.at_ms[3]
+
+
+def test_a_pass_without_drafts_is_one_of_its_own(peer: LlamaCppPeer) -> None:
+    Server.events = [event(1, 4), event(3, 6, drafted=5, accepted=1), end(4, 5, 1)]
+    assert peer.answer(REQUEST).passes == 3
+
+
 def test_an_answer_of_llamacpp_without_its_end_is_an_error(peer: LlamaCppPeer) -> None:
-    Server.events = [event(5)]
+    Server.events = [event(1, 5)]
     with pytest.raises(UnavailableError, match="without its end"):
         peer.answer(REQUEST)
 

@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 
+import pytest
 from running_commands import Running, run
 from stub_orchestrator import StubOrchestrator
 
@@ -73,6 +74,9 @@ def test_ctrl_c_ends_it_quietly(address):
 def test_wrong_arguments_are_misuse():
     assert run("doctor", "--address", "nowhere").status == 2
     assert run("doctor", "--max-tokens", "1").status == 2
+    for unused in (("--kv-tokens", "64"), ("--model", "ngram:", "--address", "localhost:7070")):
+        refused = run("doctor", *unused)
+        assert refused.status == 2 and f"outrider: {unused[-2]} " in refused.stderr
     assert run("doctor", "--model", "m.gguf", "--n-gpu-layers", "-5").status == 2
 
 
@@ -108,3 +112,20 @@ def test_a_service_refuses_a_model_that_cannot_fit_before_it_loads_it(tmp_path):
         refused = run("serve", service, *flags)
         assert refused.status == 1
         assert "--skip-memory-check loads it all the same" in refused.stderr + refused.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--model", "nope:x"), "names the backend 'nope'"),
+        (("--model", "smollm2.gguf", "--kv-dtype", "foo"), "kv_dtype is 'foo'; give auto"),
+        (("--model", "smollm2", "--dtype", "foo"), "dtype is 'foo'; give auto"),
+        (("--model", "smollm2.gguf", "--device", "cuda"), "smollm2.gguf takes no device"),
+        (("--model", "ngram:", "--kv-dtype", "q8_0"), "ngram: takes no kv_dtype"),
+    ],
+)
+def test_what_could_not_be_served_is_a_mistake(arguments: tuple[str, ...], told: str) -> None:
+    result = run("doctor", *arguments)
+    assert result.status == 2
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr

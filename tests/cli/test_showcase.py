@@ -40,6 +40,11 @@ def test_what_the_user_names_is_shown():
     assert chosen("org/big", (), None, None).drafts == ("ngram:",)
 
 
+def test_the_notice_names_the_draft_that_is_used():
+    shown = chosen(None, ("smollm2",), None, "llama.cpp is not installed")
+    assert "and the draft smollm2, not" in shown.notice and "ngram" not in shown.notice
+
+
 def test_a_prompt_of_the_users_is_not_said_to_suit_the_draft():
     assert chosen(None, (), "hello", "llama.cpp is not installed").about == ""
 

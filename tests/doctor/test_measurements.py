@@ -129,3 +129,5 @@ def test_the_achieved_gain_is_over_the_same_texts() -> None:
     drafted, alone = probes[0], probes[1]
     assert achieved_ratio(probes) == pytest.approx(drafted.tokens_per_s / alone.tokens_per_s)
     assert achieved_ratio([drafted]) is None
+    warm_up = probe(pace_us=40_000, cycle_us=200_000)
+    assert achieved_ratio([warm_up, *probes]) == achieved_ratio(probes)

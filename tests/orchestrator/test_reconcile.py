@@ -135,8 +135,7 @@ def test_times_of_a_draft_are_split_into_its_own_and_the_way_there_and_back() ->
     draft = s.drafts[1]
     s.reconcile(verdict(0, 0))
     committed_at = draft._commits[1]
-    draft.link.heard_at = committed_at + 0.5
-    relayed = chain(1, 0)
+    relayed = replace(chain(1, 0), heard_at=committed_at + 0.5)
     sent = replace(relayed.chunk, known_tokens=1, held_us=200_000)
     s.relay(draft, replace(relayed, chunk=sent))
     s.relay(draft, replace(relayed, chunk=replace(sent, nodes=chain(1, 1, first=1).chunk.nodes)))
