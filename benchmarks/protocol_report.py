@@ -61,6 +61,13 @@ def throughput_table(figures: Sequence[Figure]) -> str:
     )
 
 
+def _spread(result: Mapping[str, Any]) -> str:
+    count = result["settings"]["repetitions"]
+    if count < 2:
+        return "Each configuration was measured once, so nothing is known of the spread."
+    return f"`±` is the standard deviation over {count} repetitions."
+
+
 def speed(figure: Figure) -> str:
     """Tokens a second, with the spread where there is one."""
     told = f"{figure.tokens_per_s:.0f}"
@@ -187,9 +194,9 @@ gRPC between them; the clients are one process.
 ![throughput over concurrent clients](protocol.png)
 
 Every client asks for one answer, all at once; tokens are counted while all of them are being
-answered, so neither the start nor the end of an answer counts. `±` is the standard deviation over
-repetitions. *Draft, then verify* is the classic round: the draft makes a fixed number of tokens
-(the best for these step times, this round trip and so many clients) and waits for the verdict.
+answered, so neither the start nor the end of an answer counts. {_spread(result)}
+*Draft, then verify* is the classic round: the draft makes a fixed number of tokens (the best for
+these step times, this round trip and so many clients) and waits for the verdict.
 *Acceptance* is the probability that a drafted token is the target's, by the laws of both models.
 *Tokens per pass* counts the target's own token. *The bound* is what a perfect scheduler would get
 if messages and the services' own work took no time: every pass has all sessions and follows the

@@ -27,8 +27,11 @@ def read_prompts(path: Path, limit: int | None = None) -> tuple[str, ...]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"the prompts in {path} cannot be read: {error}") from error
+    except OSError as error:
+        told = error.strerror or type(error).__name__
+        raise InvalidArgumentError(f"the prompts in {path} cannot be read ({told})") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"the prompts in {path} are not UTF-8 ({error})") from error
     prompts = [
         prompt_of(line, f"line {number} of {path}")
         for number, line in enumerate(lines, start=1)

@@ -63,6 +63,7 @@ def sentence(rows: Sequence[Row]) -> str:
         f"At {counted(best.concurrency, 'client')} {outcome} ({_speed(best)} tokens/s against "
         f"{_speed(alone)}), accepting {best.acceptance_length - 1:.1f} drafted tokens a pass"
         f"{_choices(best, compared)}{_crowded(best, compared)}."
+        f"{' One repetition is a hint, no more.' if best.repetitions < 2 else ''}"
     )
 
 
@@ -133,8 +134,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     ratio = row.ratio_to_target_alone
     return (
         *asked,
-        f"{row.tokens_per_s:.1f} ± {row.tokens_per_s_spread:.1f}",
-        "" if ratio is None else f"{ratio:.2f} ± {row.ratio_spread:.2f}",
+        _with_spread(row, f"{row.tokens_per_s:.1f}", f"{row.tokens_per_s_spread:.1f}"),
+        "" if ratio is None else _with_spread(row, f"{ratio:.2f}", f"{row.ratio_spread:.2f}"),
         f"{row.tokens_per_s_per_request:.1f}",
         f"{row.ttft_p50_ms:.0f} / {row.ttft_p95_ms:.0f}",
         f"{row.itl_p50_ms:.1f} / {row.itl_p95_ms:.1f}",
@@ -168,9 +169,11 @@ def _crowded(best: Row, compared: Sequence[Row]) -> str:
 
 
 def _speed(row: Row) -> str:
-    if row.repetitions < 2:
-        return f"{row.tokens_per_s:.0f}"
-    return f"{row.tokens_per_s:.0f} ± {row.tokens_per_s_spread:.0f}"
+    return _with_spread(row, f"{row.tokens_per_s:.0f}", f"{row.tokens_per_s_spread:.0f}")
+
+
+def _with_spread(row: Row, told: str, spread: str) -> str:
+    return told if row.repetitions < 2 else f"{told} ± {spread}"
 
 
 def _speculative(row: Row, default: str = "the deployment's speculative tokens") -> str:

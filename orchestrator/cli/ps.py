@@ -53,6 +53,13 @@ def _cells(service: Service) -> tuple[str, ...]:
         "yes" if service.usable else "no",
         model.model_name if model else "",
         f"{model.context_tokens}" if model else "",
-        f"{service.round_trip_us / 1000:.1f} ms" if service.round_trip_us else "",
+        _round_trip(service),
         service.problem,
     )
+
+
+def _round_trip(service: Service) -> str:
+    """Of a service that answers; what was measured before says nothing of one that does not."""
+    if not service.usable or not service.round_trip_us:
+        return ""
+    return f"{service.round_trip_us / 1000:.1f} ms"

@@ -64,6 +64,11 @@ def headline(expected: Expectation, is_remote: bool) -> str:
             f"{what} does not pay here: at best {best.forecast.ratio:.2f}x is expected, at depth "
             f"{best.num_speculative_tokens}"
         )
+    if expected.achieved is not None and expected.achieved < 1:
+        return (
+            f"{what}: {best.forecast.ratio:.2f}x expected at depth {best.num_speculative_tokens}, "
+            f"but {expected.achieved:.2f}x came of it in this measurement"
+        )
     return (
         f"{what}: {best.forecast.ratio:.1f}x expected at depth {best.num_speculative_tokens}; "
         f"{_distance(expected)}"

@@ -7,7 +7,7 @@ unknown, with the reason; it is never guessed.
 
 from dataclasses import dataclass, replace
 
-from outrider.errors import NotFoundError, OutriderError
+from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError
 from outrider.host import ModelLoad
 from outrider.models.options import ModelOptions
 from outrider.models.registry import split_spec
@@ -21,8 +21,9 @@ class Footprint:
 
     `is_mapped` says that weights in main memory are pages of their file, which the system may drop
     and read again. `has_windows` says that layers with a sliding window are counted as if they kept
-    every token: an upper bound. `layers` 0: unknown. `is_missing`: there is no such model. Of KV
-    there is `spare_share` more than is asked for, and `work_bytes` are for the passes themselves.
+    every token: an upper bound. `layers` 0: unknown. `is_missing`: there is no such model, or it is
+    damaged. Of KV there is `spare_share` more than is asked for, and `work_bytes` are for the
+    passes themselves.
     """
 
     weights_bytes: int | None = 0
@@ -67,7 +68,7 @@ def footprint(spec: str, options: ModelOptions, *, is_on_gpu: bool = False) -> F
             from outrider.models.footprint_hf import hf_footprint
 
             return hf_footprint(argument, options, is_on_gpu=is_on_gpu)
-    except NotFoundError as error:
+    except (NotFoundError, InvalidArgumentError) as error:
         return replace(unknown(error.message), is_missing=True)
     except OutriderError as error:
         return unknown(error.message)

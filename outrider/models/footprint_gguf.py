@@ -14,6 +14,10 @@ KV_BYTES = {"auto": 2.0, "f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 """Bytes of a number in the KV cache; q8_0 has a scale of two bytes for each block of 32."""
 
 
+_MOST, _MOST_LAYERS = 2**32, 4096
+"""A damaged header is no reason to run out of memory."""
+
+
 def gguf_footprint(argument: str, options: ModelOptions) -> Footprint:
     """Of a file, a packaged model that was fetched before, or a file of a hub repository.
 
@@ -76,13 +80,13 @@ def _of(header: Mapping[str, Value], key: str) -> Value | None:
 
 
 def _whole(value: Value | None) -> int:
-    return int(value) if isinstance(value, (int, float)) else 0
+    return value if isinstance(value, int) and value < _MOST else 0
 
 
 def _per_layer(value: Value | None, layers: int) -> list[int]:
     if isinstance(value, tuple):
-        return [int(number) for number in value]
-    return [_whole(value)] * layers if value else []
+        return [_whole(number) for number in value]
+    return [_whole(value)] * layers if value and layers <= _MOST_LAYERS else []
 
 
 def _local(argument: str, options: ModelOptions) -> Path | None:

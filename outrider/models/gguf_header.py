@@ -31,7 +31,7 @@ def read_header(path: Path) -> Mapping[str, Value]:
     with path.open("rb") as file:
         try:
             return _read(file)
-        except (struct.error, UnicodeDecodeError, EOFError) as error:
+        except (struct.error, UnicodeDecodeError, EOFError, RecursionError) as error:
             raise InvalidArgumentError(
                 f"{path.name} is damaged or cut off in its header; fetch it again"
             ) from error

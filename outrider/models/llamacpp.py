@@ -1,5 +1,7 @@
 """Backend `llamacpp`: GGUF files through llama.cpp. Joins file, tokenizer, context and checks."""
 
+from dataclasses import replace
+
 from outrider.errors import InvalidArgumentError, UnavailableError
 from outrider.host import usable_cores
 from outrider.models.options import ModelOptions, lowered_context, refuse_options
@@ -33,6 +35,11 @@ def load(argument: str, options: ModelOptions) -> LlamaCppModel:
         raise InvalidArgumentError(
             f"{path.name} cannot be used: its model {unfitting}; use a decoder-only transformer"
         )
+    if weights.context_tokens < 1:
+        raise InvalidArgumentError(
+            f"{path.name} is damaged: it gives a context of "
+            f"{weights.context_tokens} tokens; fetch it again"
+        )
     tokenizer = llamacpp_tokenizer.LlamaCppTokenizer(weights)
     info = ModelInfo(
         model_name=argument,
@@ -45,5 +52,9 @@ def load(argument: str, options: ModelOptions) -> LlamaCppModel:
         eos_token_ids=llamacpp_tokenizer.eos_token_ids(weights),
     )
     threads = options.threads or usable_cores()
-    check(weights, LlamaCppModel(weights, info, tokenizer, CHECK_CELLS, threads, options.kv_dtype))
+    # The check needs more tokens than a context that was lowered may have.
+    probed = replace(info, context_tokens=CHECK_CELLS)
+    check(
+        weights, LlamaCppModel(weights, probed, tokenizer, CHECK_CELLS, threads, options.kv_dtype)
+    )
     return LlamaCppModel(weights, info, tokenizer, options.kv_tokens, threads, options.kv_dtype)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from outrider.errors import CapacityError, InternalError
 from outrider.models.base import TIP, Feed
@@ -61,7 +62,8 @@ class Arena:
         self._window = window or cells
         self._is_lost = False
         self._place = np.zeros(logical, dtype=np.int64)
-        self._held = np.zeros(cells, dtype=np.bool_)
+        self._alive = np.zeros(cells, dtype=np.bool_)
+        self._dropped = np.zeros(cells, dtype=np.bool_)
         self._top = 0
         self._free_ids = list(range(ids - 1, RESERVED_IDS - 1, -1))
         self._ids = ids
@@ -89,7 +91,7 @@ class Arena:
 
     def has_room(self, count: int) -> bool:
         """Whether `count` more tokens fit behind the last one."""
-        return self._top + count <= len(self._held)
+        return self._top + count <= len(self._alive)
 
     def enter(self, feed: Feed) -> "Entry":
         """Ids for each token of a feed: those of all leaves that it leads to.
@@ -136,7 +138,7 @@ class Arena:
             leaves.update(entry.leaves)
             stop = self._top + len(cells)
             self._place[list(cells)] = np.arange(self._top, stop)
-            self._held[self._top : stop] = True
+            self._alive[self._top : stop] = True
             self._top = stop
 
     def undo(self, entries: Sequence["Entry"]) -> None:
@@ -211,7 +213,7 @@ class Arena:
             home.update((cell, owner) for cell in cells[shared:])
         self._is_lost = True
         self._memory.clear()
-        self._held[:] = False
+        self._alive[:] = self._dropped[:] = False
         self._top = 0
         for owner, source, shared, cells, states in moves:
             if shared:
@@ -222,7 +224,7 @@ class Arena:
                 self._memory.remove(MOVING, 0, -1)
             stop = self._top + len(cells)
             self._place[cells] = np.arange(self._top, stop)
-            self._held[self._top : stop] = True
+            self._alive[self._top : stop] = True
             self._top = stop
         self._is_lost = False
 
@@ -246,12 +248,12 @@ class Arena:
             raise InternalError("the KV cache was lost when it was moved; restart the service")
 
     def _drop(self, drops: Sequence["Drop"]) -> None:
-        """Frees what lies behind everything alive; DROPPED holds the rest of it."""
+        """Frees what lies behind everything that is alive or dropped; DROPPED takes the rest of it,
+        and lets all go where nothing alive lies behind any of it.
+        """
         places = {cell: int(self._place[cell]) for drop in drops for cell in drop.cells}
-        for place in places.values():
-            self._held[place] = False
-        occupied = np.flatnonzero(self._held[: self._top])
-        top = int(occupied[-1]) + 1 if len(occupied) else 0
+        self._alive[list(places.values())] = False
+        top = _end(self._alive | self._dropped)
         for drop in drops:
             below = sum(1 for cell in drop.cells if places[cell] < top)
             if below:
@@ -259,7 +261,12 @@ class Arena:
             self._memory.remove(drop.owner, 0 if drop.is_last else drop.start, -1)
             if drop.is_last:
                 self._free_ids.append(drop.owner)
-        self._held[[place for place in places.values() if place < top]] = True
+        self._dropped[[place for place in places.values() if place < top]] = True
+        alive = _end(self._alive)
+        if alive < top and not self._dropped[:alive].any():
+            self._memory.remove(DROPPED, 0, -1)
+            self._dropped[:] = False
+            top = alive
         self._top = top
 
     def _through(self, sequence: CellSequence, number: int) -> int:
@@ -320,3 +327,9 @@ class Cut:
 def _length(sequence: CellSequence, number: int) -> int:
     """Tokens up to and including node `number`, or the TIP."""
     return len(sequence.tokens) if number == TIP else sequence.nodes[number].position + 1
+
+
+def _end(cells: npt.NDArray[np.bool_]) -> int:
+    """One more than the last of the cells that are set."""
+    found = np.flatnonzero(cells)
+    return int(found[-1]) + 1 if len(found) else 0

@@ -10,7 +10,9 @@ from outrider.models.llamacpp_model import LlamaCppModel
 from outrider.telemetry.logs import get_logger
 
 CHECK_CELLS = 96
-_TOKENS, _ALONE = 16, 4
+_TOKENS = 16
+"""Also of those run alone: a kernel that rounds otherwise may do so in one row of three only."""
+
 _TOLERANCE = 0.2
 """Far above what quantisation does to a row, far below what a wrong mask does."""
 
@@ -32,7 +34,7 @@ def check(weights: LoadedModel, probe: LlamaCppModel) -> None:
             model=probe.info.model_name,
             meaning="with the same seed drafts may change tokens; the law of the text stands",
         )
-    weights.pairs_rows = not torch.equal(_rows(probe, _ALONE, 1), together[:_ALONE])
+    weights.pairs_rows = not torch.equal(_rows(probe, _TOKENS, 1), together)
 
 
 def _rows(probe: LlamaCppModel, count: int, size: int) -> Tensor:
@@ -72,6 +74,11 @@ def check_tree_rows(probe: LlamaCppModel) -> None:
     (second,) = probe.forward([Feed(sequence, rest, (TIP, TIP, 6), (1, 2))])
     probe.close(sequence)
     probe.cells.evict()
+    if not bool(torch.isfinite(expected).all()) or bool((expected == expected[0, 0]).all()):
+        raise InvalidArgumentError(
+            "the model's logits are no numbers, or all the same: its weights are damaged; fetch "
+            "the file again"
+        )
     spread = expected - expected.mean(dim=-1, keepdim=True)
     difference = torch.cat([first, second]) - expected
     ratio = float(difference.square().mean().sqrt() / spread.square().mean().sqrt())

@@ -64,6 +64,9 @@ class _Log:
 # One more way to multiply, taken from some number of rows on; it rounds differently.
 os.environ.setdefault("GGML_CPU_TILED_MM", "0")
 
+# Its backtrace of an abort would start a debugger and hide the reason behind its pages.
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+
 _log = _Log()
 _begun = threading.Lock()
 _has_begun = False

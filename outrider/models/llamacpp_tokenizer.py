@@ -1,6 +1,7 @@
 """The tokenizer of a GGUF file: ids out of text, and the bytes behind every id."""
 
 import ctypes
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,16 @@ from outrider.models.llamacpp_library import LoadedModel
 from outrider.vocabulary import Vocabulary
 
 _PIECE_BYTES = 256
+
+MOST_ALIKE = 4096
+"""Letters, digits, spaces or other characters in a row. llama.cpp matches them by std::regex, which
+recurses for each: some 25,000 overflow the stack of a thread and end the process."""
+
+_ENDLESS = re.compile(
+    "|".join(
+        rf"{kind}{{{MOST_ALIKE + 1}}}" for kind in (r"[^\W\d_]", r"\d", r"\s", r"(?:[^\w\s]|_)")
+    )
+)
 
 
 class LlamaCppTokenizer:
@@ -76,7 +87,7 @@ class LlamaCppTokenizer:
         chat: list[Any] = [{"role": role, "content": content} for role, content in messages]
         try:
             text = self._format(messages=chat).prompt
-        except (TemplateError, ValueError, TypeError) as error:
+        except Exception as error:  # whatever the code in a file can raise
             roles = ", ".join(role for role, _ in messages)
             raise InvalidArgumentError(
                 f"the model's chat template refuses messages with the roles {roles}: {error}"
@@ -84,6 +95,11 @@ class LlamaCppTokenizer:
         return self._tokenize(text, add_special=False)
 
     def _tokenize(self, text: str, *, add_special: bool) -> list[int]:
+        if _ENDLESS.search(text):
+            raise InvalidArgumentError(
+                f"the text has more than {MOST_ALIKE} letters, digits, spaces or other "
+                "characters in a row, which llama.cpp cannot tokenize; break them up"
+            )
         data = text.encode("utf-8", "replace")
         size = len(data) + 8
         while True:

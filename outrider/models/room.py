@@ -33,7 +33,7 @@ class Fit(Enum):
     SLOW = "slow"
     TOO_BIG = "too big"
     UNKNOWN = "unknown"
-    MISSING = "missing"
+    MISSING = "unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def judge(model: str, taken: Footprint, kv_tokens: int, place: Place) -> Room:
     """
     kv_bytes = taken.kv_bytes(kv_tokens)
     if taken.is_missing:
-        return Room(Fit.MISSING, f"{model} cannot be found: {taken.unknown}")
+        return Room(Fit.MISSING, f"{model} cannot be used: {taken.unknown}")
     if taken.weights_bytes == 0 and kv_bytes == 0:
         return Room(Fit.FITS, f"{model} has no weights and no KV cache worth counting")
     if taken.weights_bytes is None or kv_bytes is None:
@@ -133,6 +133,8 @@ def check_room(spec: str, options: ModelOptions, host: HostFacts, *, is_skipped:
     if backend in WEIGHTLESS:
         return Footprint()
     taken, room = room_for(spec, options, host)
+    if options.threads > host.cores > 0:
+        get_logger().warning("threads", threads=options.threads, cores=host.cores)
     log = (
         get_logger().info
         if room.fit in (Fit.FITS, Fit.UNKNOWN, Fit.MISSING)

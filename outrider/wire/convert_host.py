@@ -8,6 +8,9 @@ from outrider.v1 import common_pb2, draft_pb2, orchestrator_pb2, verify_pb2
 
 _MOST_UINT32 = 2**32 - 1
 _MOST_CHARACTERS = 200
+_MOST_LISTED = 64
+_LAST_CLOCK_US = 2**62
+"""In the year 148,000; its difference from any other clock fits a message."""
 
 
 def host_to(facts: HostFacts) -> common_pb2.HostFacts:
@@ -39,14 +42,19 @@ def host_from(message: common_pb2.HostFacts) -> HostFacts:
     return HostFacts(
         version=_shown(message.version),
         protocol_version=message.protocol_version,
-        versions=tuple((_shown(v.name), _shown(v.version)) for v in message.versions),
+        versions=tuple(
+            (_shown(v.name), _shown(v.version)) for v in message.versions[:_MOST_LISTED]
+        ),
         system=_shown(message.system),
         cpu=_shown(message.cpu),
         cores=message.cores,
         memory_total_bytes=message.memory_total_bytes,
         memory_available_bytes=message.memory_available_bytes,
-        gpus=tuple(GpuFacts(_shown(g.name), g.total_bytes, g.free_bytes) for g in message.gpus),
-        clock_us=message.clock_us,
+        gpus=tuple(
+            GpuFacts(_shown(g.name), g.total_bytes, g.free_bytes)
+            for g in message.gpus[:_MOST_LISTED]
+        ),
+        clock_us=min(message.clock_us, _LAST_CLOCK_US),
         weights_bytes=message.weights_bytes,
         kv_bytes_per_token=message.kv_bytes_per_token,
         kv_tokens=message.kv_tokens,

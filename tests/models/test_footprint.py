@@ -194,3 +194,22 @@ def test_the_footprint_of_a_gguf_is_its_file_and_what_its_shape_says() -> None:
     taken = footprint("smollm2.gguf", ModelOptions())
     assert taken.weights_bytes == path.stat().st_size
     assert taken.kv_bytes_per_token == 30 * 3 * 2 * 64 * 2
+
+
+@pytest.mark.parametrize("layers", [2**32 - 1, float("inf"), float("nan")])
+def test_absurd_counts_in_a_header_are_unknown_and_no_work(layers: float) -> None:
+    header = {
+        "general.architecture": "llama",
+        "llama.block_count": layers,
+        "llama.attention.head_count": 2,
+        "llama.embedding_length": 64,
+    }
+    assert kv_bytes_per_token(header, "f16") is None
+
+
+def test_lists_in_lists_without_end_are_a_damaged_header(tmp_path: Path) -> None:
+    file = tmp_path / "deep.gguf"
+    nested = struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 5000
+    file.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + nested)
+    with pytest.raises(InvalidArgumentError, match="damaged"):
+        read_header(file)

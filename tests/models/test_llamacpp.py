@@ -12,6 +12,7 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
 )
+from support import tiny_gguf as tiny_gguf_module
 from support.tiny_gguf import CONTEXT, write_tiny_gguf
 
 from outrider.errors import (
@@ -25,6 +26,7 @@ from outrider.models import llamacpp_library, llamacpp_source
 from outrider.models.base import TIP, Feed
 from outrider.models.llamacpp_model import LlamaCppModel
 from outrider.models.llamacpp_quantize import quantize
+from outrider.models.llamacpp_tokenizer import MOST_ALIKE
 from outrider.models.options import ModelOptions
 from outrider.models.registry import load_model, split_spec
 
@@ -99,6 +101,50 @@ def test_a_template_that_cannot_be_read_spoils_conversations_only(tmp_path: Path
     assert tokenizer.encode("a")
     with pytest.raises(InvalidArgumentError, match="template cannot be read"):
         tokenizer.encode_chat([("user", "hi")])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1 / 0 }}",
+        "{% for i in range(10 ** 12) %}{% endfor %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    ],
+)
+def test_a_chat_template_that_fails_is_told(tmp_path: Path, template: str) -> None:
+    file = write_tiny_gguf(tmp_path / "t.gguf", chat_template=template)
+    tokenizer = load_model(str(file), SMALL).tokenizer
+    assert tokenizer is not None
+    with pytest.raises(InvalidArgumentError, match="chat template refuses"):
+        tokenizer.encode_chat([("user", "hi")])
+
+
+@pytest.mark.parametrize("character", ["a", "1", " ", ".", "_", "漢"])
+def test_a_text_that_would_overflow_llama_cpps_stack_is_refused(
+    tiny_gguf: Path, character: str
+) -> None:
+    tokenizer = load_model(str(tiny_gguf), SMALL).tokenizer
+    assert tokenizer is not None
+    for encode in (tokenizer.encode, tokenizer.encode_within):
+        with pytest.raises(InvalidArgumentError, match="in a row"):
+            encode("x " + character * (MOST_ALIKE + 1))
+        assert encode(character * MOST_ALIKE)
+
+
+@pytest.mark.parametrize("options", [{"context_tokens": 3}, {"kv_tokens": 8}])
+def test_a_context_may_be_shorter_than_the_check_needs(
+    tiny_gguf: Path, options: dict[str, int]
+) -> None:
+    model = load_model(str(tiny_gguf), ModelOptions(**{"threads": 1, "kv_tokens": 64, **options}))
+    assert model.info.context_tokens == min(options.values())
+
+
+def test_a_file_without_a_context_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_gguf_module, "CONTEXT", 0)
+    with pytest.raises(InvalidArgumentError, match="damaged: it gives a context of 0"):
+        load_model(str(write_tiny_gguf(tmp_path / "none.gguf")), SMALL)
 
 
 def test_a_split_model_is_loaded_from_any_of_its_parts(tmp_path: Path, tiny_gguf: Path) -> None:

@@ -224,3 +224,19 @@ def test_branches_are_refused_before_anything_changes_where_ids_are_short() -> N
     placed.check()
     placed.forward([Feed(sequence, (1, 2), (TIP,) * 2, ())])
     placed.check()
+
+
+def test_when_nothing_is_alive_every_cell_is_free() -> None:
+    placed = Placed(logical=40, cells=40)
+    first, second = placed.open([1]), placed.open([2])
+    for _ in range(3):
+        placed.forward([Feed(first, (1, 2), (TIP, TIP), ()), Feed(second, (3,), (TIP,), ())])
+        placed.keep(first, [first.next_node - 1], set())
+        placed.keep(second, [second.next_node - 1], set())
+    assert placed.arena._top > 6, "dropped tokens lie between those that are alive"
+    placed.close(first)
+    placed.close(second)
+    while placed.ledger.evict():
+        pass
+    assert placed.arena._top == 0
+    assert not any(placed.memory.cells)

@@ -1,9 +1,11 @@
 """Diagnose through real services: facts, lines, and what is in the way of one that is gone."""
 
 import socket
+from typing import Any
 
 import grpc
 import pytest
+from support.drafts import FakeDraft
 from support.local import Local
 from support.processes import Processes
 
@@ -11,7 +13,7 @@ from outrider.client import Client
 from outrider.errors import InvalidArgumentError
 from outrider.host import ModelLoad
 from outrider.types import ModelInfo
-from outrider.v1 import draft_pb2, draft_pb2_grpc, verify_pb2, verify_pb2_grpc
+from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc, verify_pb2, verify_pb2_grpc
 from outrider.wire import diagnosing
 from outrider.wire.diagnosing import MAX_PAYLOAD_BYTES, Teller
 from outrider.wire.draft_client import DraftClient
@@ -139,3 +141,25 @@ def test_a_ray_actor_diagnoses_too(processes: Processes) -> None:
     with Client(front.address, timeout_s=60) as client:
         found = client.diagnose(with_bandwidth=False)
     assert found.verify.host is not None and found.drafts[0].host is not None
+
+
+class BoastingDraft(FakeDraft):
+    """Tells of a clock beyond all time and of more than anybody has."""
+
+    async def Diagnose(self, request: Any, context: Any) -> Any:  # noqa: N802
+        host = common_pb2.HostFacts(
+            clock_us=2**64 - 1,
+            gpus=[common_pb2.GpuFacts(name="x")] * 1000,
+            versions=[common_pb2.LibraryVersion(name="y")] * 1000,
+        )
+        payload = bytes(request.reply_bytes)
+        return draft_pb2.DraftServiceDiagnoseResponse(host=host, payload=payload)
+
+
+async def test_absurd_facts_of_one_service_do_not_spoil_the_diagnosis(local: Local) -> None:
+    draft = await local.fake_draft(BoastingDraft())
+    client = await local.orchestrator(await local.verify(TARGET), {"a": draft})
+    (told,) = (await client.diagnose()).drafts
+    assert told.host is not None
+    assert len(told.host.gpus) == len(told.host.versions) == 64
+    assert told.clock_offset_us > 0
