@@ -2,7 +2,8 @@
 
 Real services with scripted models, a proxy that delays, over a grid of round trip, acceptance and
 draft step. Each cell is measured as `outrider doctor` does, by a few answers, from which its speed
-is forecast; then other answers are timed, with the project's defaults, one request at a time.
+is forecast; in turns with them the same texts are timed again, with the project's defaults, one
+request at a time.
 """
 
 import argparse
@@ -57,14 +58,16 @@ class Outcome:
 
 
 def measure(cell: Cell, answers: int) -> Outcome:
-    """One cell: calibrated by some answers, judged by others."""
+    """One cell: calibrated by some answers, judged by others to the same seeds, so that the luck of
+    the texts, which is the same, says nothing about the forecast.
+    """
     with deployment(cell) as address, Client(address) as client:
         diagnosis = client.diagnose(with_bandwidth=False)
         probes = [probe_deep(client, _sample(0))]
         judged: list[Probe] = []
         for number in range(answers):  # in turns: what else the machine does hits both
             probes += _pair(client, 1 + number)
-            judged += _pair(client, 101 + number)
+            judged += _pair(client, 1 + number)
     met = situation(
         probes,
         limits_of(diagnosis.limits),

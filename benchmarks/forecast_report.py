@@ -43,9 +43,10 @@ def page(result: Result) -> str:
 `outrider doctor` tells what drafts will bring. Here its forecast is held against real services:
 scripted models (a target pass of 40 ms and 0.2 ms a row), a draft behind a proxy that delays, one
 request at a time, temperature 1, the project's defaults. In each cell {settings["answers"]} texts
-of {settings["tokens"]} tokens, with drafts and without, are what the forecast knows; as many
-others, asked in turns with them, are what it is judged by. Ratios are to the target alone, measured
-in the same cell.
+of {settings["tokens"]} tokens, with drafts and without, are what the forecast knows; the same texts
+again, in turns with them, are what it is judged by: the forecast has to get the times right, not
+to guess how lucky other texts will be, which moves tokens/s by about as much. Ratios are to the
+target alone, measured in the same cell.
 
 {table(result["figures"])}
 Worst error of tokens a second: {summary["worst_error"]:+.1%}; median:
