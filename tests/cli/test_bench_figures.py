@@ -152,7 +152,9 @@ def test_the_sentence_says_what_most_clients_get_and_what_else_was_best():
     ]
     told = sentence(rows([*MEASURED[:2], *more]))
     assert told.startswith("At 4 clients drafts make it 2.0x as fast")
-    assert told.endswith("; best: temperature 0; at 16 clients 0.5x.")
+    assert told.endswith(
+        "; best: temperature 0; at 16 clients 0.5x. One repetition is a hint, no more."
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_a_prompt_is_read_from_lines_of_several_forms(line, prompt, tmp_path):
         (b'{"turns": []}', "line 1 of"),
         (b'ok\n{"prompt": 3}', "line 2 of"),
         (b'{"prompt"', "begins like JSON"),
-        (b"\xff", "cannot be read"),
+        (b"\xff", "are not UTF-8"),
     ],
 )
 def test_a_file_without_prompts_is_refused_with_its_line(content, told, tmp_path):
