@@ -1,6 +1,7 @@
 """Fixtures for every room: services on the event loop of the test, services as processes."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from support.processes import Processes
 # Several processes share the cores: spinning thread pools would starve one another.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# A shell that starts the suite in the background lets it ignore Ctrl-C, and what it starts, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
