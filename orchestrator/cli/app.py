@@ -238,7 +238,7 @@ def _doctor(
     kv_dtype: Annotated[str, typer.Option(help="As of outrider serve.")] = "auto",
     json: flags.Json = False,
 ) -> None:
-    """Say what to expect of drafts here, what is wrong, and how to mend it.
+    """Say what drafts will bring here, and what is wrong.
 
     Looks at a running deployment and measures it; with --model or --draft-model it looks at this
     machine instead, before anything is loaded. Status 0: healthy, 1: problems were found.
