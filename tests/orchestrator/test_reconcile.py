@@ -149,10 +149,10 @@ def test_a_drafts_pace_is_timed_between_chunks_without_a_commit_between() -> Non
     draft = s.drafts[1]
 
     def arrives(at_s: float, known_tokens: int, first: int) -> None:
-        draft.link.heard_at = at_s
         draft.allow(draft.link.opening.plan)
         relayed = chain(1, 0, 1, first=first)
-        s.relay(draft, replace(relayed, chunk=replace(relayed.chunk, known_tokens=known_tokens)))
+        chunk = replace(relayed.chunk, known_tokens=known_tokens)
+        s.relay(draft, replace(relayed, chunk=chunk, heard_at=at_s))
 
     for at_s, known_tokens, first in ((1.0, 0, 0), (1.5, 0, 2), (4.0, 1, 4), (4.25, 1, 6)):
         arrives(at_s, known_tokens, first)
