@@ -91,8 +91,7 @@ def _per_layer(value: Value | None, layers: int) -> list[int]:
 
 def _local(argument: str, options: ModelOptions) -> Path | None:
     """The file that `argument` names, where it is on this machine already."""
-    from huggingface_hub import try_to_load_from_cache
-
+    from outrider.models.footprint_hf import in_hub_cache
     from outrider.models.packaged_gguf import PACKAGED_GGUF, cached_gguf
 
     path = Path(argument).expanduser()
@@ -105,8 +104,7 @@ def _local(argument: str, options: ModelOptions) -> Path | None:
     repository, _, name = _hub_parts(argument)
     if not repository:
         raise NotFoundError(f"there is no file {argument!r}")
-    found = try_to_load_from_cache(repository, name, revision=options.revision or None)
-    return Path(found) if isinstance(found, str) else None
+    return in_hub_cache(repository, name, options.revision or None)
 
 
 def _on_hub(argument: str, options: ModelOptions) -> Footprint:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outrider.errors import InvalidArgumentError, UnavailableError
+from outrider.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from outrider.models.footprint import Footprint
 from outrider.models.options import ModelOptions
 
@@ -84,8 +84,6 @@ def file_sizes(repository: str, options: ModelOptions) -> dict[str, int]:
 
 def _folder(argument: str, options: ModelOptions) -> Path | None:
     """Where the checkpoint lies on this machine; None where it is not here, or not all of it."""
-    from huggingface_hub import try_to_load_from_cache
-
     from outrider.models.packaged import PACKAGED, cached
 
     if argument in PACKAGED:
@@ -98,10 +96,25 @@ def _folder(argument: str, options: ModelOptions) -> Path | None:
         return path
     revision = options.revision or None
     for name in (_INDEX, _ONE_FILE):
-        found = try_to_load_from_cache(argument, name, revision=revision)
-        if isinstance(found, str) and _is_whole(Path(found)):
-            return Path(found).parent
+        found = in_hub_cache(argument, name, revision)
+        if found is not None and _is_whole(found):
+            return found.parent
     return None
+
+
+def in_hub_cache(repository: str, name: str, revision: str | None) -> Path | None:
+    """A file of a hub repository that was fetched before.
+
+    Raises NotFoundError for what can be no name of a repository.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(repository, name, revision=revision)
+    except HFValidationError as error:
+        raise NotFoundError(f"there is no {repository!r} here and none on the hub") from error
+    return Path(found) if isinstance(found, str) else None
 
 
 def _is_whole(path: Path) -> bool:

@@ -213,3 +213,8 @@ def test_lists_in_lists_without_end_are_a_damaged_header(tmp_path: Path) -> None
     file.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + nested)
     with pytest.raises(InvalidArgumentError, match="damaged"):
         read_header(file)
+
+
+@pytest.mark.parametrize("spec", ["/no/such/folder", "./nowhere", "a/b/c d", "x y/z/m.gguf"])
+def test_what_can_be_no_name_is_unusable_and_no_bug(spec: str) -> None:
+    assert footprint(spec, ModelOptions()).is_missing
