@@ -5,8 +5,6 @@ from typing import Any
 
 Result = Mapping[str, Any]
 
-COMMAND = "python -m benchmarks.forecast --json docs/benchmarks/forecast.json"
-
 
 def table(figures: Sequence[Mapping[str, Any]]) -> str:
     """A row for each cell of the grid, in the order of measuring."""
@@ -23,8 +21,8 @@ def table(figures: Sequence[Mapping[str, Any]]) -> str:
 
 def readme(result: Result) -> str:
     """The figures with what they mean, in short."""
-    summary, machine = result["summary"], result["machine"]
-    return f"""{_provenance(machine)}
+    summary = result["summary"]
+    return f"""{_provenance(result)}
 
 {table(result["figures"])}
 The worst forecast of tokens a second is off by {abs(summary["worst_error"]):.0%}, half of them
@@ -38,7 +36,7 @@ def page(result: Result) -> str:
     settings, summary = result["settings"], result["summary"]
     return f"""# Forecasts against measurements
 
-{_provenance(result["machine"])}
+{_provenance(result)}
 
 `outrider doctor` tells what drafts will bring. Here its forecast is held against real services:
 scripted models (a target pass of 40 ms and 0.2 ms a row), a draft behind a proxy that delays, one
@@ -58,9 +56,14 @@ target's passes; several drafts; trees; a real network, which loses packets and 
 """
 
 
-def _provenance(machine: Mapping[str, Any]) -> str:
+def _provenance(result: Result) -> str:
+    machine = result["machine"]
+    command = (
+        f"python -m benchmarks.forecast --answers {result['settings']['answers']} "
+        "--json docs/benchmarks/forecast.json"
+    )
     return (
         f"Measured at commit {machine['commit']} ({str(machine['measured_at'])[:10]}) on "
         f"{machine['cores']} cores\n({machine['cpu']}, {machine['system']}), load before "
-        f"{machine['load_before']}, by\n`{COMMAND}`."
+        f"{machine['load_before']}, by\n`{command}`."
     )

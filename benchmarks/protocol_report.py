@@ -10,9 +10,11 @@ from typing import Any
 from benchmarks.machine import LINE, provenance
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS, Figure, Memory
 from benchmarks.protocol_rounds import Round
+from benchmarks.protocol_settings import QUICK
 
 NAMES = {ALONE: "target alone", SYNCHRONOUS: "draft, then verify", OUTRIDER: "Outrider"}
 COMMAND = "python -m benchmarks.protocol"
+QUICK_COMMAND = f"{COMMAND} --quick --json docs/benchmarks/protocol.json"
 SHOWN_CLIENTS = 3
 """The README shows figures of at most so many numbers of clients."""
 
@@ -66,6 +68,12 @@ def _spread(result: Mapping[str, Any]) -> str:
     if count < 2:
         return "Each configuration was measured once, so nothing is known of the spread."
     return f"`±` is the standard deviation over {count} repetitions."
+
+
+def _command(result: Mapping[str, Any]) -> str:
+    """What measured it; a quick run asks fewer clients than any other."""
+    is_quick = list(result["settings"]["clients"]) == list(QUICK.clients)
+    return QUICK_COMMAND if is_quick else COMMAND
 
 
 def speed(figure: Figure) -> str:
@@ -146,14 +154,14 @@ def readme(result: Result) -> str:
     shown = [
         f for f in found if f.clients in clients and f.drafts <= 1 and f.acceptance in (0.0, base)
     ]
-    return f"""{provenance(result["machine"], COMMAND)}
+    return f"""{provenance(result["machine"], _command(result))}
 
 {throughput_table(shown)}
 ![throughput over concurrent clients](docs/benchmarks/protocol.png)
 
 {_about_bounds(result)}
-[docs/benchmarks/protocol.md](docs/benchmarks/protocol.md) has more drafts, other acceptances, where
-the time goes, and memory a session.
+[docs/benchmarks/protocol.md](docs/benchmarks/protocol.md) has several drafts, where the time goes,
+and memory a session.
 
 From a verdict to the start of the next target pass, with models that take no time, a draft that
 always agrees, and passes that wait until `depth` nodes are there:
@@ -183,7 +191,7 @@ def page(result: Result) -> str:
     found = figures_of(result)
     return f"""# The scale rig
 
-{provenance(result["machine"], COMMAND)}
+{provenance(result["machine"], _command(result))}
 Verifier, drafts, orchestrators, delay proxies and clients are processes of this one machine, with
 gRPC between them; the clients are one process.
 

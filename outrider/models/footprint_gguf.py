@@ -35,7 +35,7 @@ def gguf_footprint(argument: str, options: ModelOptions) -> Footprint:
     return Footprint(
         weights_bytes=sum(part.stat().st_size for part in parts),
         kv_bytes_per_token=kv_bytes,
-        unknown="" if kv_bytes is not None else _why_unknown(path.name, options.kv_dtype),
+        unknown="" if kv_bytes is not None else f"{path.name} does not tell its attention heads",
         is_mapped=True,
         has_windows=bool(_of(header, "attention.sliding_window")),
         layers=_whole(_of(header, "block_count")),
@@ -48,12 +48,12 @@ def gguf_footprint(argument: str, options: ModelOptions) -> Footprint:
 def kv_bytes_per_token(header: Mapping[str, Value], kv_dtype: str) -> int | None:
     """Keys and values of every layer for one token: heads x (key length + value length) x bytes.
 
-    None where the header lacks the shape, or `kv_dtype` is unknown. Heads may differ by layer.
+    None where the header lacks the shape. Heads may differ by layer.
     """
     layers = _whole(_of(header, "block_count"))
     query_heads = _per_layer(_of(header, "attention.head_count"), layers)
     heads = _per_layer(_of(header, "attention.head_count_kv"), layers) or query_heads
-    if not layers or not heads or not query_heads or kv_dtype not in KV_BYTES:
+    if not layers or not heads or not query_heads:
         return None
     width = _whole(_of(header, "embedding_length")) // max(max(query_heads), 1)
     key = _whole(_of(header, "attention.key_length")) or width
@@ -61,12 +61,6 @@ def kv_bytes_per_token(header: Mapping[str, Value], kv_dtype: str) -> int | None
     if not key or not value:
         return None
     return round(sum(heads) * (key + value) * KV_BYTES[kv_dtype])
-
-
-def _why_unknown(name: str, kv_dtype: str) -> str:
-    if kv_dtype not in KV_BYTES:
-        return f"kv_dtype is {kv_dtype!r}; give {', '.join(KV_BYTES)}"
-    return f"{name} does not tell its attention heads"
 
 
 def _parts_of(path: Path) -> list[Path]:

@@ -21,14 +21,9 @@ from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoQ
 
 from outrider.errors import CapacityError, InvalidArgumentError, NotFoundError
 from outrider.models.hf_source import Source
-from outrider.models.options import ModelOptions
+from outrider.models.options import DTYPES, ModelOptions
 
-_DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float64": torch.float64,
-}
+_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
@@ -187,8 +182,6 @@ def _dtype(options: ModelOptions, device: torch.device) -> torch.dtype | str:
         # half precision is slow on most CPUs, and a quantised checkpoint knows its own dtype
         is_cpu = device.type == "cpu" and not options.quantization
         return torch.float32 if is_cpu else "auto"
-    if options.dtype not in _DTYPES:
-        raise InvalidArgumentError(f"dtype is {options.dtype!r}; give auto or {', '.join(_DTYPES)}")
     if options.dtype == "float64" and device.type == "mps":
         raise InvalidArgumentError("dtype is 'float64', which mps does not have; use device=cpu")
     return _DTYPES[options.dtype]
