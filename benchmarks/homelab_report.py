@@ -34,6 +34,12 @@ DOTS_PER_INCH = 120
 NOT_KNOWN = "–"
 
 
+def command(settings: Mapping[str, Any]) -> str:
+    """What measures such figures again."""
+    prompts = "--quick" if settings["is_quick"] else f"--limit {settings['prompts']}"
+    return f"python -m benchmarks.homelab {prompts} --json docs/benchmarks/homelab.json"
+
+
 def table(figures: Sequence[Figure]) -> str:
     """Markdown: what each configuration gives, as the README shows it."""
     head = (
@@ -125,8 +131,8 @@ def page(result: Mapping[str, Any]) -> str:
 Measured {machine["measured_at"]} on {machine["cpu"]}, {machine["cores"]} cores,
 {machine["system"]}, Python {machine["python"]}, {versions}; commit {machine["commit"]}; load before
 the run {machine["load_before"]}.
-`python -m benchmarks.homelab --json docs/benchmarks/homelab.json`, drawn by
-`python -m benchmarks.report`.
+`{command(settings)}`,
+drawn by `python -m benchmarks.report`.
 
 Target {settings["model"]} on one core with one thread; draft {settings["draft_model"]}, the wires
 (proxies that delay), the orchestrators and the client on the other core. {answered} of

@@ -51,7 +51,7 @@ def _plot_homelab(result: Result, path: Path) -> None:
 
 def _homelab_in_readme(result: Result) -> str:
     table = homelab_report.table(homelab_report.figures_of(result))
-    command = "python -m benchmarks.homelab --json docs/benchmarks/homelab.json"
+    command = homelab_report.command(result["settings"])
     return f"""{provenance(result["machine"], command)}
 
 {table}

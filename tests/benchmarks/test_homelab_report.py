@@ -72,6 +72,7 @@ def result(**changed: Any) -> dict[str, Any]:
         "categories": ["qa"],
         "tokens": 128,
         "longest_chain": {"synchronous": 5, "outrider": 7},
+        "is_quick": False,
     }
     made = {
         "machine": machine,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from support.drafts import PatternDraft
@@ -69,13 +70,14 @@ async def test_field_bug_26_drafting_is_turned_off_where_the_target_alone_is_fas
     local: Local,
 ) -> None:
     """Each row of a pass is dear and the draft is nearly always wrong: but for a few probes nothing
-    is verified. Where the planner may not do that, the same draft keeps every pass busy."""
+    is verified. Where the planner may not do that and passes wait for the draft, each has some."""
     verify, draft = await asyncio.gather(
         local.verify(f"{MODEL},row_ms=4,step_ms=6"), local.draft(f"{MODEL},drift=0.9")
     )
     verified = {}
-    for is_adaptive, tokens in ((True, 96), (False, 24)):
-        client = await local.orchestrator(verify, {"bad": draft}, adaptive=is_adaptive)
+    waiting: dict[str, Any] = {"wait_nodes": 1, "max_wait_ms": 30_000}
+    for is_adaptive, tokens, settings in ((True, 96, {}), (False, 24, waiting)):
+        client = await local.orchestrator(verify, {"bad": draft}, adaptive=is_adaptive, **settings)
         result = await client.generate([1], max_tokens=tokens, temperature=0).result()
         assert [t.id for t in result.tokens] == alone(LAW, [1], tokens)
         verified[is_adaptive] = result.stats.verified_tokens / result.stats.target_passes
