@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from draft_service.sessions import TIP_NODE, DraftSession, Task
+from draft_service.chances import Chances
+from draft_service.sessions import DraftSession, Task
 from draft_service.translation import SameIds, Translation
 from draft_service.vocabularies import Target, Vocabularies
 from outrider.errors import InvalidArgumentError, OutriderError
-from outrider.models.base import TIP, CausalModel, Feed
+from outrider.models.base import CausalModel
+from outrider.nodes import TreeNode
+from outrider.pass_times import PassTimes
 from outrider.sampling.history import History
-from outrider.sampling.proposing import propose
+from outrider.sampling.proposing import Proposal, propose
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
 
@@ -40,6 +43,8 @@ class Drafter:
     def __init__(self, model: CausalModel) -> None:
         self.model = model
         self.vocabularies = Vocabularies(model)
+        self.chances = Chances()
+        self.times = PassTimes()
 
     def prepare(self, opening: DraftOpening, target: Target) -> Prepared:
         """What takes time and no model: the tokens as the draft reads them, and the grammar. May
@@ -82,6 +87,7 @@ class Drafter:
             prepared.vocab_size,
             self.model.info.context_tokens,
             prepared.history,
+            self.chances,
         )
 
     def close(self, session: DraftSession) -> None:
@@ -102,8 +108,9 @@ class Drafter:
         Raises CapacityError, with nothing changed, where the KV cache cannot hold the pass.
         """
         started = time.perf_counter_ns()
-        logits = self.model.forward([_feed(session, task) for session, task in tasks])
+        logits = self.model.forward([task.feed for _, task in tasks])
         step_us = (time.perf_counter_ns() - started) // 1000
+        self.times = self.times.add(sum(len(task.feed.tokens) for _, task in tasks), step_us)
         chunks: list[Chunk | OutriderError | None] = []
         for (session, task), rows in zip(tasks, logits, strict=True):
             try:
@@ -113,30 +120,23 @@ class Drafter:
         return chunks
 
     def _grow(self, session: DraftSession, task: Task, rows: Tensor, step_us: int) -> Chunk | None:
-        end = session.sequence.next_node
-        if session.leaf == TIP_NODE:
-            self.model.keep(session.sequence, range(end - len(task.tokens), end))
-        else:
-            session.fed(end - 1)
-        if not task.wants_row:
-            return None
+        session.fed(task)
+        if task.committed:
+            first = session.sequence.next_node - len(task.feed.tokens)
+            committed = range(first, first + task.committed)
+            self.model.keep(session.sequence, committed, session.numbers.values())
         opening, plan = session.opening, session.plan
-        proposal = propose(
-            session.translation.rows(rows[0])[: opening.vocab_size],
-            opening.sampling,
-            session.noise,
-            position=session.length + session.leaf_depth(),
-            width=plan.width,
-            top_k=plan.proposal_top_k,
-            draw_index=session.next_id(),
-            history=session.history,
-        )
-        return session.grow(proposal, step_us)
-
-
-def _feed(session: DraftSession, task: Task) -> Feed:
-    rows = (len(task.tokens) - 1,) if task.wants_row else ()
-    if session.leaf == TIP_NODE:
-        return Feed.chain(session.sequence, task.tokens, rows)
-    parent = TIP if task.parent is None else task.parent
-    return Feed(session.sequence, task.tokens, (parent,), rows)
+        proposals: list[tuple[TreeNode, Proposal]] = []
+        for node, row in zip(task.targets, rows, strict=True):
+            proposal = propose(
+                session.translation.rows(row)[: opening.vocab_size],
+                opening.sampling,
+                session.noise,
+                position=len(opening.prompt_ids) + node.position,
+                width=plan.width,
+                top_k=plan.proposal_top_k,
+                draw_index=session.next_id() + sum(len(p.candidates) for _, p in proposals),
+                history=session.history_at(node),
+            )
+            proposals.append((node, proposal))
+        return session.grow(proposals, step_us)

@@ -6,6 +6,7 @@ Knows sessions and the drafter; knows no gRPC.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from outrider.errors import (
 )
 from outrider.models.thread import ModelThread, finished, wait_set
 from outrider.models.workers import Workers
+from outrider.pass_times import most_per_time
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
@@ -40,10 +42,16 @@ Result = Chunk | OutriderError | Done
 MAX_UNREAD_CHUNKS = 256
 """A session whose caller leaves so many unread is not drafted for until they are taken."""
 
-MAX_UNAPPLIED_COMMITS = 1024
-"""A caller that sends commits faster than they can be applied loses its session."""
+MAX_UNAPPLIED_NEWS = 1024
+"""A caller that sends commits and branches faster than they can be applied loses its session."""
 
 IDLE_CHECK_S = 1.0
+
+MOST_SPOTS = 16
+"""Nodes of one session that one pass goes on below, at most."""
+
+LEAST_PROMPT_TOKENS = 16
+"""Of a prompt in a pass that drafts too."""
 
 BURST_S = 0.001
 """Passes that are quicker than this go on in the model's thread without a visit to the loop."""
@@ -51,15 +59,16 @@ BURST_S = 0.001
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """A session with its inbox of commits and outbox of chunks; both are bounded by the plan's
-    depth.
+    """A session with its inbox of commits and branches, and its outbox of chunks; the plan's nodes
+    and bytes bound both.
     """
 
     session: DraftSession
     target: Target
     heard_at: float
+    committed_at: float
     known_tokens: int
-    commits: deque[DraftCommit] = field(default_factory=deque)
+    news: deque[DraftCommit | Chunk] = field(default_factory=deque)
     chunks: list[Chunk] = field(default_factory=list)
     error: OutriderError | None = None
     done: Done | None = None
@@ -74,7 +83,7 @@ class Seat:
 
     def dated(self, chunk: Chunk) -> Chunk:
         """The chunk with what the caller needs to tell the time on the wire from the time here."""
-        held_us = int((time.monotonic() - self.heard_at) * 1e6)
+        held_us = int((time.monotonic() - self.committed_at) * 1e6)
         return replace(chunk, known_tokens=self.known_tokens, held_us=min(held_us, 2**32 - 1))
 
     def fail(self, error: OutriderError) -> None:
@@ -123,7 +132,8 @@ class Scheduler:
             raise
         finally:
             job.when_over(self._leave)
-        seat = Seat(session, target, time.monotonic(), len(opening.emitted_ids))
+        now = time.monotonic()
+        seat = Seat(session, target, now, now, len(opening.emitted_ids))
         if session.done_reason:
             seat.done = Done(session.done_reason)
         self._seats.append(seat)
@@ -132,11 +142,19 @@ class Scheduler:
 
     def commit(self, seat: Seat, commit: DraftCommit) -> None:
         """Takes a verdict in; it is applied before the session's next pass."""
-        if len(seat.commits) >= MAX_UNAPPLIED_COMMITS:
-            raise CapacityError(f"{MAX_UNAPPLIED_COMMITS} commits wait to be applied; slow down")
-        seat.heard_at = time.monotonic()
+        self._tell(seat, commit)
+        seat.committed_at = seat.heard_at
         seat.known_tokens = commit.base + len(commit.tokens)
-        seat.commits.append(commit)
+
+    def adopt(self, seat: Seat, branches: Chunk) -> None:
+        """Takes in what other drafts of the session made."""
+        self._tell(seat, branches)
+
+    def _tell(self, seat: Seat, news: DraftCommit | Chunk) -> None:
+        if len(seat.news) >= MAX_UNAPPLIED_NEWS:
+            raise CapacityError(f"{MAX_UNAPPLIED_NEWS} messages wait to be applied; slow down")
+        seat.heard_at = time.monotonic()
+        seat.news.append(news)
         self._changed.set()
 
     def take(self, seat: Seat, count: int) -> list[Chunk]:
@@ -217,8 +235,12 @@ class Scheduler:
         ends: list[tuple[Seat, Result]] = []
         for seat in list(self._seats):
             try:
-                while seat.commits and seat.error is None:
-                    self.drafter.commit(seat.session, seat.commits.popleft())
+                while seat.news and seat.error is None:
+                    news = seat.news.popleft()
+                    if isinstance(news, Chunk):
+                        seat.session.adopt(news)
+                        continue
+                    self.drafter.commit(seat.session, news)
                     if seat.session.done_reason:
                         ends.append((seat, Done(seat.session.done_reason)))
             except OutriderError as error:
@@ -227,20 +249,42 @@ class Scheduler:
         return ends
 
     def _share(self) -> tuple[list[Seat], Pass]:
-        """Drafting first, shallow leaves before deep ones; prompts share what is left of the
-        budget.
+        """The most promising nodes of all sessions, as many as bring the most for their time; then
+        prompts, which take no longer than the others do while there are any.
         """
-        budget = self._settings.max_pass_tokens
+        live = [seat for seat in list(self._seats) if seat.is_draftable]
+        counts = self._counts([seat for seat in live if not seat.session.is_prefilling])
+        left = self._settings.max_pass_tokens
         seats: list[Seat] = []
         tasks: Pass = []
-        live = [seat for seat in list(self._seats) if seat.is_draftable]
-        for seat in sorted(live, key=lambda s: (s.session.is_prefilling, s.session.leaf_depth())):
-            task = seat.session.task(budget) if budget > 0 else None
-            if task is not None:
-                seats.append(seat)
-                tasks.append((seat.session, task))
-                budget -= len(task.tokens)
+
+        def take(seat: Seat, budget: int, count: int) -> int:
+            task = seat.session.task(budget, count) if budget > 0 else None
+            if task is None:
+                return 0
+            seats.append(seat)
+            tasks.append((seat.session, task))
+            return len(task.feed.tokens)
+
+        for seat, count in counts.items():
+            left -= take(seat, left, count)
+        if tasks:
+            drafted = self._settings.max_pass_tokens - left
+            left = min(left, max(drafted, LEAST_PROMPT_TOKENS))
+        for seat in live:
+            if seat.session.is_prefilling:
+                left -= take(seat, left, 1)
         return seats, tasks
+
+    def _counts(self, seats: Sequence[Seat]) -> dict[Seat, int]:
+        """Below how many nodes each session goes on in the next pass."""
+        wishes = [(chance, s) for s in seats for chance in s.session.wishes(MOST_SPOTS)]
+        wishes.sort(key=lambda wish: -wish[0])
+        best = most_per_time([chance for chance, _ in wishes], self.drafter.times)
+        counts: dict[Seat, int] = {}
+        for _, seat in wishes[:best]:
+            counts[seat] = counts.get(seat, 0) + 1
+        return counts
 
     def _step(self, tasks: Pass) -> list[Chunk | OutriderError | None]:
         """One pass; where it cannot be run whole, each session tries alone and fails alone."""

@@ -17,6 +17,7 @@ from outrider.vocabulary import Vocabulary
 from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import (
     MAX_CHUNK_NODES,
+    branches_from,
     chunk_to,
     commit_from,
     draft_opening_from,
@@ -137,11 +138,19 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         try:
             async for request in requests:
                 kind = request.WhichOneof("kind")
-                if kind != "commit":
-                    raise InvalidArgumentError(
-                        f"got {kind or 'an empty message'} in an open session; send commit"
+                if kind == "commit":
+                    self._scheduler.commit(seat, commit_from(request.commit))
+                elif kind == "branches":
+                    opening = seat.session.opening
+                    self._scheduler.adopt(
+                        seat,
+                        branches_from(request.branches, opening.vocab_size, opening.draft_index),
                     )
-                self._scheduler.commit(seat, commit_from(request.commit))
+                else:
+                    raise InvalidArgumentError(
+                        f"got {kind or 'an empty message'} in an open session; send commit or "
+                        "branches"
+                    )
         except OutriderError as error:
             seat.fail(error)
         except grpc.aio.AioRpcError:

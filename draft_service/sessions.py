@@ -3,17 +3,22 @@
 Knows tokens and node numbers; knows no gRPC and runs no model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from draft_service.chances import Cell, Chances, cell_of
+from draft_service.frontier import Frontier
 from draft_service.translation import Translation
 from outrider.errors import InvalidArgumentError, StateMismatchError
-from outrider.models.base import ModelSequence
+from outrider.models.base import TIP, Feed, ModelSequence
+from outrider.nodes import TreeNode
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.proposing import Proposal
 from outrider.tree import TokenTree
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
+    MAX_DRAFTED_NODES,
     Chunk,
     DraftCommit,
     DraftOpening,
@@ -23,34 +28,29 @@ from outrider.types import (
     ProposalRow,
 )
 
-TIP_NODE = 0
-
-MAX_NODES = 256 * 32
-"""As many as the deepest and widest plan has: a node is never refused to its own draft."""
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the next pass runs for a session: committed tokens without KV, or one drafted node.
+    """What the next pass runs for a session: `committed` tokens without KV, in the model's ids,
+    then the nodes of `path`, each behind its parent.
 
-    `tokens` are the model's ids, `parent` is the model's number of the node's parent; `wants_row`
-    is False for a chunk of a prompt.
+    `targets` are the nodes whose rows are wanted, the tip among them or not; none: this is a chunk
+    of a prompt.
     """
 
-    tokens: tuple[int, ...]
-    parent: int | None
-    wants_row: bool
+    feed: Feed
+    committed: int
+    path: tuple[TreeNode, ...]
+    targets: tuple[TreeNode, ...]
 
 
 @dataclass(slots=True, eq=False)
 class DraftSession:
-    """A chain that runs ahead, with LISTED alternatives beside it.
+    """A tree that runs ahead: its own nodes, and those of other drafts that it was told.
 
-    `leaf` is the id of the node to go on below: TIP_NODE for the committed tip, None where nothing
-    is to be done before the next commit. `numbers` maps node ids to the model's numbers of fed
-    nodes. `history` is the one at the leaf, first the tip: every proposal is conditioned on what it
-    hangs below (exactness, trap 5). Where it has no grammar the request's is not followed, which
-    costs acceptance only: the target follows it.
+    `numbers` maps live nodes to the model's numbers of what has KV. Every proposal is conditioned
+    on the history at its node (exactness, trap 5); where that has no grammar the request's is not
+    followed, which costs acceptance only: the target follows it.
 
     Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
     the draft's model reads them, and its context is counted in those.
@@ -63,22 +63,30 @@ class DraftSession:
     vocab_size: int
     context_tokens: int
     history: History
+    chances: Chances = field(default_factory=Chances)
     plan: DraftPlan = field(init=False)
     tree: TokenTree = field(init=False)
     noise: PhiloxNoise = field(init=False)
-    leaf: int | None = TIP_NODE
-    numbers: dict[int, int] = field(default_factory=dict)
+    numbers: dict[TreeNode, int] = field(default_factory=dict)
     next_counter: int = 0
     _opened_with: int = field(init=False)
-    _at_tip: History = field(init=False)
+    _expanded: set[TreeNode] = field(default_factory=set)
+    _histories: dict[TreeNode, History] = field(default_factory=dict)
+    _cells: dict[int, Cell] = field(default_factory=dict)
+    _sent_bytes: int = 0
+    _frontier: Frontier = field(init=False)
 
     def __post_init__(self) -> None:
         opening = self.opening
         self.plan = opening.plan
-        self.tree = TokenTree(opening.emitted_ids, capacity=MAX_NODES)
+        # Room for its own nodes, however many other drafts have.
+        capacity = MAX_DRAFTED_NODES * 2
+        self.tree = TokenTree(opening.emitted_ids, capacity=capacity)
         self.noise = PhiloxNoise(opening.sampling.seed or 0)
         self._opened_with = len(self.model_ids)
-        self._at_tip = self.history
+        self._histories[self.tree.root] = self.history
+        self._frontier = Frontier(self._is_open)
+        self._frontier.restart(self.tree.root, self.plan)
 
     @property
     def length(self) -> int:
@@ -100,58 +108,82 @@ class DraftSession:
             f"{self.context_tokens}"
         )
 
-    def task(self, budget: int) -> Task | None:
-        """What the next pass should run, at most `budget` tokens; None: nothing."""
-        if self.leaf is None or self.leaf_depth() >= self.plan.depth:
-            return None
-        if len(self.model_ids) + self.leaf_depth() >= self.context_tokens:
-            return None
-        if self.leaf != TIP_NODE:
-            node = self.tree.node(self.leaf)
-            if node is None or node.parent is None:
-                return None
-            parent = None
-            if node.parent is not self.tree.root:
-                parent = self.numbers[self._own(node.parent.ids)]
-            return Task(self.translation.token(node.token), parent, wants_row=True)
-        pending = tuple(self.model_ids[len(self.sequence.tokens) :])
-        if not pending:
-            # The draft cannot write the last token; the next one gives it something to read.
-            return None
-        return Task(pending[:budget], None, wants_row=len(pending) <= budget)
+    def wishes(self, most: int) -> list[float]:
+        """The chances of the nodes, at most `most`, that it would go on below, highest first."""
+        return [spot.chance for spot in self._frontier.best(min(most, self._room()))]
 
-    def leaf_depth(self) -> int:
-        """Tokens between the committed tip and the leaf, the leaf included."""
-        node = self.tree.node(self.leaf) if self.leaf else None
-        return 0 if node is None else node.position - self.tree.root.position
-
-    def fed(self, number: int) -> None:
-        """The leaf, a drafted node, has KV under the model's `number` now."""
-        if self.leaf:
-            self.numbers[self.leaf] = number
-
-    def grow(self, proposal: Proposal, step_us: int) -> Chunk | None:
-        """Adds a proposal below the leaf and goes on below its most promising child."""
-        position = self.tree.root.position
-        parent_id = self.leaf or position
-        if not proposal.candidates:
-            self.leaf = None
+    def task(self, budget: int, count: int = 1) -> Task | None:
+        """What the next pass should run, at most `budget` tokens, to go on below the `count` most
+        promising nodes; None: nothing.
+        """
+        pending = self.model_ids[len(self.sequence.tokens) :]
+        if len(pending) > budget:
+            return Task(Feed.chain(self.sequence, pending[:budget], ()), budget, (), ())
+        first = self.sequence.next_node
+        tip = first + len(pending) - 1 if pending else TIP
+        tokens = list(pending)
+        parents = list(Feed.chain(self.sequence, pending, ()).parents)
+        numbers = {self.tree.root: tip}
+        path: list[TreeNode] = []
+        targets: list[TreeNode] = []
+        for spot in self._frontier.best(min(count, self._room())):
+            missing = self._without_kv(spot.node, numbers)
+            if len(tokens) + len(missing) > budget or (not tokens and not missing):
+                continue  # no room; or the draft cannot write the last token, and waits for more
+            targets.append(spot.node)
+            for node in missing:
+                above = node.parent or self.tree.root
+                parents.append(numbers[above] if above in numbers else self.numbers[above])
+                numbers[node] = first + len(tokens)
+                tokens += self.translation.token(node.token)
+                path.append(node)
+        if not targets:
             return None
-        nodes = []
-        for candidate in proposal.candidates:
-            node_id = self.next_id()
-            self.next_counter += 1
-            nodes.append(Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind))
-        rows: tuple[ProposalRow, ...] = ()
-        if any(node.kind is NodeKind.SAMPLED for node in nodes):
-            rows = (ProposalRow(parent_id, proposal.row_ids, proposal.row_probs),)
-        chunk = Chunk(tuple(nodes), rows, step_us)
+        rows = tuple(numbers[node] - first for node in targets)
+        feed = Feed(self.sequence, tuple(tokens), tuple(parents), rows)
+        return Task(feed, len(pending), tuple(path), tuple(targets))
+
+    def fed(self, task: Task) -> None:
+        """The nodes of the task's path have KV now."""
+        first = self.sequence.next_node - len(task.path)
+        self.numbers.update({node: first + i for i, node in enumerate(task.path)})
+
+    def history_at(self, node: TreeNode) -> History:
+        """The history after the tokens down to a live node."""
+        tokens: list[int] = []
+        at = node
+        while at not in self._histories and at.parent is not None:
+            tokens.append(at.token)
+            at = at.parent
+        self._histories[node] = self._histories[at].after(tokens[::-1])
+        return self._histories[node]
+
+    def grow(self, proposals: Sequence[tuple[TreeNode, Proposal]], step_us: int) -> Chunk | None:
+        """Adds what one pass proposed below some nodes; None: nothing was."""
+        nodes: list[Node] = []
+        rows: list[ProposalRow] = []
+        for parent, proposal in proposals:
+            self._expanded.add(parent)
+            parent_id = self._id_of(parent)
+            own = [
+                self._node(parent_id, proposal, rank) for rank in range(len(proposal.candidates))
+            ]
+            if any(node.kind is NodeKind.SAMPLED for node in own):
+                rows.append(ProposalRow(parent_id, proposal.row_ids, proposal.row_probs))
+            nodes += own
+        if not nodes:
+            return None
+        chunk = Chunk(tuple(nodes), tuple(rows), step_us)
+        self._sent_bytes += chunk.most_bytes
         self.tree.grow(chunk)
-        going_on = nodes[proposal.going_on]
-        is_end = going_on.token in self.opening.end_token_ids
-        self.leaf = None if is_end else going_on.id
-        self.history = self.history.after((going_on.token,))
+        for parent, _ in proposals:
+            self._frontier.extend(parent)
         return chunk
+
+    def adopt(self, chunk: Chunk) -> None:
+        """Learns of nodes that other drafts of the session made."""
+        self.tree.grow(chunk)
+        self._frontier.restart(self.tree.root, self.plan)
 
     def next_id(self) -> int:
         """Id of the next node; no other node of the session has it."""
@@ -175,31 +207,77 @@ class DraftSession:
                 f"{self.vocab_size} ids"
             )
         self.plan = commit.plan or self.plan
-        self._at_tip = self._at_tip.after(commit.tokens)
-        for token in commit.tokens:
-            self.model_ids += self.translation.token(token)
-        path: list[int] = []
-        is_fed = self.leaf != TIP_NODE
-        for ids in self.tree.commit(commit.tokens, fresh=commit.fresh):
-            number = self.numbers.get(self._own(ids)) if ids else None
-            is_fed = is_fed and number is not None
-            if is_fed and number is not None:
-                path.append(number)
-        if commit.fresh and commit.tokens:
+        self._sent_bytes = 0
+        path = self._follow(commit)
+        root = self.tree.root
+        if self._is_open(root) or commit.fresh:
             # The tip's own token is run again: its row is what a new proposal is made of.
-            self._start_again()
-            return path[: len(commit.tokens) - 1], []
-        self.numbers = {i: n for i, n in self.numbers.items() if self.tree.node(i) is not None}
-        if len(path) < len(commit.tokens):
-            self._start_again()
+            self._expanded.discard(root)
+            path = path[: max(0, len(commit.tokens) - 1)]
+        live = {root, *root.descendants()}
+        self._expanded &= live
+        self._histories = {n: h for n, h in self._histories.items() if n in live}
+        self.numbers = {n: i for n, i in self.numbers.items() if n in live and n is not root}
+        self._cells = {i: cell for i, cell in self._cells.items() if self.tree.node(i) is not None}
+        self._frontier.restart(root, self.plan)
         return path, list(self.numbers.values())
 
-    def _start_again(self) -> None:
-        """Goes on from the tip, which has nothing below it."""
-        self.numbers.clear()
-        self.leaf = TIP_NODE
-        self.history = self._at_tip
+    def _follow(self, commit: DraftCommit) -> list[int]:
+        """Commits the tokens and learns from them; returns the numbers of those that have KV."""
+        path: list[int] = []
+        at_tip = self.history_at(self.tree.root).after(commit.tokens)
+        for token in commit.tokens:
+            self.model_ids += self.translation.token(token)
+            for child in self.tree.root.children.values():
+                for cell in filter(None, map(self._cells.get, child.ids)):
+                    self.chances.learn(cell, child.token == token)
+            node = self.tree.root.children.get(token)
+            if node is not None and node in self.numbers:
+                path.append(self.numbers[node])
+            self.tree.commit((token,))
+        if commit.fresh:
+            self.tree.commit((), fresh=True)
+        self._histories[self.tree.root] = at_tip
+        return path
 
-    @staticmethod
-    def _own(ids: "list[int] | tuple[int, ...]") -> int:
-        return ids[0]
+    def _node(self, parent_id: int, proposal: Proposal, rank: int) -> Node:
+        candidate = proposal.candidates[rank]
+        node_id = self.next_id()
+        self.next_counter += 1
+        cell = cell_of(candidate, rank, self.opening.sampling)
+        self._cells[node_id] = cell
+        chance = self.chances.of(candidate, cell)
+        return Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind, chance)
+
+    def _is_open(self, node: TreeNode) -> bool:
+        """Whether one could go on below it, and nobody has."""
+        if node.children or node in self._expanded:
+            return False
+        if node is self.tree.root:
+            return True
+        depth = node.position - self.tree.root.position
+        is_end = node.token in self.opening.end_token_ids
+        return not is_end and len(self.model_ids) + depth < self.context_tokens
+
+    def _room(self) -> int:
+        """Below how many nodes the plan lets it go on."""
+        if self._sent_bytes >= self.plan.max_bytes:
+            return 0
+        # A cell for each own node that was alive at the last commit or was made since.
+        return max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
+
+    def _without_kv(self, node: TreeNode, known: dict[TreeNode, int]) -> list[TreeNode]:
+        """The nodes down to `node` that no pass has run, parents first."""
+        missing: list[TreeNode] = []
+        at: TreeNode | None = node
+        while at is not None and at not in known and at not in self.numbers:
+            missing.append(at)
+            at = at.parent
+        return missing[::-1]
+
+    def _id_of(self, node: TreeNode) -> int:
+        """What to call a parent: its own name for it, another draft's, or the place of the tip."""
+        if node is self.tree.root:
+            return node.position
+        index = self.opening.draft_index
+        return next((i for i in node.ids if i >> DRAFT_INDEX_SHIFT == index), node.ids[0])

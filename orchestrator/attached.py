@@ -1,6 +1,7 @@
 """A draft that takes part in a session, and how many nodes it may still send."""
 
 import time
+from dataclasses import replace
 
 from orchestrator.peers import DraftPeer
 from orchestrator.requests import DraftStats
@@ -20,10 +21,12 @@ class Attached:
     def __init__(
         self, peer: DraftPeer, index: int, link: DraftStream, stats: DraftStats, plan: DraftPlan
     ) -> None:
+        """`plan` is the one that it was opened with."""
         self.peer = peer
         self.index = index
         self.link = link
         self.stats = stats
+        self.plan = plan
         self._allowance = 0
         self._commits: dict[int, float] = {}
         self._last = (-1, 0.0)
@@ -31,10 +34,14 @@ class Attached:
 
     def allow(self, plan: DraftPlan) -> None:
         """Lets it send what it can propose between two commits."""
-        self._allowance += plan.depth * plan.width
+        self._allowance += plan.max_nodes if plan.depth else 0
 
-    def commit(self, commit: DraftCommit) -> None:
-        """Tells it what was emitted."""
+    def commit(self, commit: DraftCommit, plan: DraftPlan) -> None:
+        """Tells it what was emitted, and its plan where that has changed."""
+        if plan != self.plan:
+            commit = replace(commit, plan=plan)
+            self.plan = plan
+        self.allow(plan)
         if len(self._commits) >= MAX_OPEN_COMMITS:
             self._commits.pop(next(iter(self._commits)))
         self._commits[commit.base + len(commit.tokens)] = time.monotonic()
@@ -49,6 +56,7 @@ class Attached:
         self.stats.drafted_tokens += len(chunk.nodes)
         self.stats.steps += 1
         self.stats.step_us += chunk.step_us
+        self.peer.note(chunk)
         self._pace(chunk, relayed.heard_at)
         committed_at = self._commits.pop(chunk.known_tokens, None)
         if committed_at is None:

@@ -13,6 +13,7 @@ from orchestrator.admission import check_room, check_target
 from orchestrator.attached import Attached
 from orchestrator.diagnosing import diagnose
 from orchestrator.peers import DraftPeer, Peers
+from orchestrator.placement import Candidate, place
 from orchestrator.planner import Limits
 from orchestrator.requests import ClusterView, Event, GenerationRequest
 from orchestrator.session import Session
@@ -81,11 +82,14 @@ class Engine:
                         session.note_opened(arrival.message)
                     elif isinstance(arrival.message, Verdict):
                         self._lose_silent(session)
+                        self._rebalance(session)
                         tokens = session.reconcile(arrival.message)
                         if tokens is not None:
                             yield tokens
                 elif draft is not None and arrival.error is not None:
                     self._lose(session, draft, arrival.error)
+                elif draft is not None and isinstance(arrival.message, Opened):
+                    draft.stats.cached_tokens = arrival.message.cached_tokens
                 elif draft is not None and isinstance(arrival.message, Done):
                     session.retire(draft, arrival.message)
                 elif draft is not None and isinstance(arrival.message, RelayedChunk):
@@ -163,17 +167,48 @@ class Engine:
         )
 
     def _wanted(self, session: Session) -> list[DraftPeer]:
-        usable = [draft for draft in self._peers.drafts if draft.is_usable]
-        return usable[: session.request.max_drafts]
+        """The drafts that should help a session now, the best first."""
+        usable = {d.name: d for d in self._peers.drafts if d.is_usable and session.may_have(d)}
+        attached = [draft.peer.name for draft in session.drafts.values()]
+        candidates = [
+            Candidate(d.name, d.law, d.sessions - attached.count(d.name), d.step_us, d.acceptance)
+            for d in usable.values()
+        ]
+        most = session.request.max_drafts
+        names = place(
+            candidates, self._requests, session.pass_us, len(usable) if most is None else most
+        )
+        return [usable[name] for name in names]
+
+    def _attach(self, session: Session, draft: DraftPeer) -> None:
+        session.attach(draft)
+        if draft.shared_tokens and not _has_tokenizer_of(draft, session.target):
+            session.notice(
+                f"draft {draft.name} has another tokenizer: it drafts the "
+                f"{draft.shared_tokens} tokens that both have"
+            )
+
+    def _rebalance(self, session: Session) -> None:
+        """Drafts come, sessions come and go: each has as many drafts as it should have now. Those
+        that it has stay while their number is right, for changing costs a prefill.
+        """
+        if not session.is_due_for_placement():
+            return
+        wanted = self._wanted(session)
+        attached = {draft.peer.name: draft for draft in session.drafts.values()}
+        for draft in wanted:
+            if len(attached) < len(wanted) and draft.name not in attached:
+                self._attach(session, draft)
+                attached[draft.name] = next(reversed(session.drafts.values()))
+        names = [draft.name for draft in wanted]
+        for name, old in list(attached.items()):
+            if len(attached) > len(wanted) and name not in names:
+                session.detach(old, None)
+                del attached[name]
 
     def _attach_all(self, session: Session) -> None:
         for draft in self._wanted(session):
-            session.attach(draft)
-            if draft.shared_tokens and not _has_tokenizer_of(draft, session.target):
-                session.notice(
-                    f"draft {draft.name} has another tokenizer: it drafts the "
-                    f"{draft.shared_tokens} tokens that both have"
-                )
+            self._attach(session, draft)
         if session.request.max_drafts == 0:
             return
         for draft in self._peers.drafts:

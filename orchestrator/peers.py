@@ -6,7 +6,7 @@ Knows handshakes; knows no sessions.
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.requests import ClusterView, ServiceView
@@ -18,7 +18,7 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.telemetry.logs import get_logger
-from outrider.types import ModelInfo
+from outrider.types import Chunk, ModelInfo
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import open_channel
 from outrider.wire.draft_client import DraftClient
@@ -145,12 +145,16 @@ class Refusal:
 
 class DraftPeer(Peer):
     """A draft: of the target's tokenizer, of another one that it was told the target's vocabulary
-    for, or one that works on any ids.
+    for, or one that works on any ids. `sessions` of this engine have it; `step_us` and `acceptance`
+    are what it told of itself, older news fading.
     """
 
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
         self.channel = open_channel(address)
         self.client = DraftClient(self.channel, address)
+        self.sessions = 0
+        self.step_us = 0.0
+        self.acceptance = 0.75
         self._verify = verify
         self._refusal: Refusal | None = None
         self._introduction: asyncio.Task[None] | None = None
@@ -167,6 +171,18 @@ class DraftPeer(Peer):
         if self.info.tokenizer_hash in ("", target.tokenizer_hash):
             return 0
         return dict(self.info.known_vocabularies).get(target.tokenizer_hash, 0)
+
+    @property
+    def law(self) -> Hashable:
+        """What tells its model from others: two drafts of one law propose the same."""
+        return self.name if self.info is None else (self.info.model_name, self.info.tokenizer_hash)
+
+    def note(self, chunk: Chunk) -> None:
+        """Learns how fast it is, and how often it thinks that it is right."""
+        known = self.step_us
+        self.step_us = chunk.step_us if not known else 0.95 * known + 0.05 * chunk.step_us
+        chance = max((node.chance or node.q for node in chunk.nodes), default=self.acceptance)
+        self.acceptance = 0.99 * self.acceptance + 0.01 * min(chance, 1.0)
 
     async def probe(self) -> None:
         """As every peer; one that was gone may be another process, which nobody refused."""

@@ -124,14 +124,15 @@ class DraftStats:
     wire_us: int = 0
     paced_nodes: int = 0
     pace_us: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(slots=True)
 class Stats:
     """Counts and times of one request; times in microseconds.
 
-    `wait_us`, `pass_rows` and `forward_us` have an entry for each verdict, and
-    `accepted_per_position[i]` counts the passes whose accepted path had more than i nodes.
+    `wait_us`, `pass_rows`, `forward_us`, `gap_us` and `batch_rows` have an entry for each verdict,
+    and `accepted_per_position[i]` counts the passes whose accepted path had more than i nodes.
     `queue_us` is the part of the waits for which the model was busy with others, `reconcile_us` the
     orchestrator's own work.
     """
@@ -156,6 +157,8 @@ class Stats:
     queue_us: int = 0
     accept_us: int = 0
     reconcile_us: int = 0
+    gap_us: list[int] = field(default_factory=list)
+    batch_rows: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
                 step_us=d.step_us,
                 paced_nodes=d.paced_nodes,
                 pace_us=d.pace_us,
+                cached_tokens=d.cached_tokens,
                 wire_rounds=d.wire_rounds,
                 wire_us=d.wire_us,
             )
@@ -212,6 +213,8 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
         queue_us=stats.queue_us,
         accept_us=stats.accept_us,
         reconcile_us=stats.reconcile_us,
+        gap_us=stats.gap_us,
+        batch_rows=stats.batch_rows,
     )
 
 

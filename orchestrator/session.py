@@ -5,12 +5,14 @@ Knows the verify and draft protocols; the order of things is the engine's.
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.answer import Answer
 from orchestrator.attached import Attached
 from orchestrator.peers import DraftPeer, VerifyPeer
+from orchestrator.placement import Share, shares
 from orchestrator.planner import Limits, Observations, Plan, plan
 from orchestrator.requests import (
     DraftStats,
@@ -40,6 +42,12 @@ from outrider.wire.links import Arrival, Link
 from outrider.wire.verify_client import VerifyStream
 
 INBOX_ARRIVALS = 256
+
+MOST_JOINS = 3
+"""A draft that failed a session so often is not asked again in it."""
+
+PLACEMENT_S = 0.25
+"""How often it is looked at which drafts a session should have."""
 
 AnyLink = Link[Any]
 
@@ -71,6 +79,9 @@ class Session:
         self.drafts: dict[int, Attached] = {}
         self._answer = Answer(request, vocabulary, self._author)
         self._names: dict[int, DraftStats] = {}
+        self._shares: dict[int, Share] = {}
+        self._ended: Counter[str] = Counter()
+        self._placed_at = time.monotonic()
         self._seen = Observations()
         self._plan = plan(self._seen, limits, has_drafts=False)
         self._started_ns = time.perf_counter_ns()
@@ -81,7 +92,7 @@ class Session:
         """Opens, or resumes from what was emitted; the first plan counts on drafts or does not."""
         if self.verify is not None:
             self._let_go(self.verify)
-        self._plan = plan(self._seen, self.limits, has_drafts=has_drafts)
+        self._plan = plan(self._seen, self.limits, has_drafts, self._plan)
         opening = VerifyOpening(
             self.request.request_id,
             self.prompt_ids,
@@ -104,7 +115,7 @@ class Session:
             self.prompt_ids,
             tuple(self.tree.committed),
             self.sampling,
-            plan(self._seen, self.limits, has_drafts=True).draft,
+            plan(self._seen, self.limits, True, self._plan).draft,
             self.target.tokenizer_hash,
             self.target.vocab_size,
             self.request.stop.ends(self.target.eos_token_ids),
@@ -118,12 +129,33 @@ class Session:
         link = peer.client.draft(peer.name, opening, self.inbox)
         self._names[index] = stats
         self.drafts[index] = Attached(peer, index, link, stats, opening.plan)
+        peer.sessions += 1
         self._seen = self._seen.with_round_trip(peer.round_trip_us)
+        self._divide()
+
+    def may_have(self, peer: DraftPeer) -> bool:
+        """Whether a draft may join, again perhaps: not one that is done, nor one that keeps
+        failing."""
+        return self._ended[peer.name] < MOST_JOINS
+
+    @property
+    def pass_us(self) -> float:
+        """What a target pass takes, with this session's drafted nodes; 0: not known yet."""
+        return self._seen.passes.predict(1 + self.limits.num_speculative_tokens)
+
+    def is_due_for_placement(self) -> bool:
+        """Whether it is time to look again which drafts it should have."""
+        now = time.monotonic()
+        if now < self._placed_at + PLACEMENT_S:
+            return False
+        self._placed_at = now
+        return True
 
     def detach(self, draft: Attached, problem: str | None) -> None:
         """Goes on without a draft. `problem` None: it did nothing wrong."""
         self._leave(draft)
         if problem is not None:
+            self._ended[draft.peer.name] += 1
             draft.stats.lost = True
             self.notice(f"draft {draft.stats.name} was lost: {problem}")
             self._wait_for_nobody_gone()
@@ -131,6 +163,7 @@ class Session:
     def retire(self, draft: Attached, done: Done) -> None:
         """Goes on without a draft that has nothing more to say; it is not lost."""
         self._leave(draft)
+        self._ended[draft.peer.name] = MOST_JOINS
         self.notice(f"draft {draft.stats.name} stopped helping: {done.reason}")
         self._wait_for_nobody_gone()
 
@@ -144,7 +177,8 @@ class Session:
         return next((d for d in self.drafts.values() if d.link is link), None)
 
     def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
-        """Passes a draft's chunk on, unless nothing of it is alive.
+        """Passes a draft's chunk on, to the drafts that share the tree with it too, unless nothing
+        of it is alive.
 
         Raises InvalidArgumentError where the chunk breaks the protocol.
         """
@@ -153,8 +187,12 @@ class Session:
         if growth.duplicate:
             raise InvalidArgumentError("it sent a node id twice")
         self._seen = self._seen.with_step(relayed.chunk.step_us)
-        if self.verify is not None and growth.dropped < len(relayed.chunk.nodes):
-            self.verify.extend(relayed)
+        if self.verify is None or growth.dropped == len(relayed.chunk.nodes):
+            return
+        self.verify.extend(relayed)
+        for other in self.drafts.values():
+            if other is not draft and other.peer.law == draft.peer.law:
+                other.link.branches(relayed)
 
     def reconcile(self, verdict: Verdict) -> Tokens | None:
         """Commits a verdict everywhere; returns the tokens, None where they are known already.
@@ -175,7 +213,7 @@ class Session:
         self.finish_reason = verdict.finish_reason
         self._count(verdict)
         if self.finish_reason is None:
-            self._replan(verdict, plan(self._seen, self.limits, has_drafts=bool(self.drafts)))
+            self._replan(verdict)
         else:
             # The verifier knows nothing of stop strings: it would go on.
             self.close()
@@ -217,22 +255,31 @@ class Session:
             self._let_go(self.verify)
             self.verify = None
 
-    def _replan(self, verdict: Verdict, new_plan: Plan) -> None:
-        changed = new_plan.draft if new_plan.draft != self._plan.draft else None
-        commit = DraftCommit(verdict.base, verdict.tokens, changed, verdict.fresh)
-        for draft in self.drafts.values():
-            draft.commit(commit)
-            draft.allow(new_plan.draft)
+    def _replan(self, verdict: Verdict) -> None:
+        new_plan = plan(self._seen, self.limits, bool(self.drafts), self._plan)
+        commit = DraftCommit(verdict.base, verdict.tokens, None, verdict.fresh)
+        for index, draft in self.drafts.items():
+            share = self._shares[index]
+            draft.commit(
+                commit,
+                replace(new_plan.draft, part=share.part, share=share.share, shares=share.shares),
+            )
         self._set_policy(new_plan)
 
+    def _divide(self) -> None:
+        """Gives each draft its part of the tree; it is told with the next verdict."""
+        self._shares = shares({index: draft.peer.law for index, draft in self.drafts.items()})
+
     def _leave(self, draft: Attached) -> None:
-        self.drafts.pop(draft.index, None)
+        if self.drafts.pop(draft.index, None) is not None:
+            draft.peer.sessions -= 1
         self._let_go(draft.link)
+        self._divide()
 
     def _wait_for_nobody_gone(self) -> None:
         """Where the last draft has left, the next pass waits for none."""
         if not self.drafts and self.verify is not None:
-            self._set_policy(plan(self._seen, self.limits, has_drafts=False))
+            self._set_policy(plan(self._seen, self.limits, False, self._plan))
 
     def _set_policy(self, new_plan: Plan) -> None:
         if self.verify is not None and new_plan.policy != self._plan.policy:
@@ -252,6 +299,8 @@ class Session:
         stats.pass_rows.append(timing.rows)
         stats.forward_us.append(min(timing.forward_us, 2**32 - 1))
         stats.queue_us += timing.queue_us
+        stats.gap_us.append(min(timing.gap_us, 2**32 - 1))
+        stats.batch_rows.append(timing.batch_rows)
         stats.accept_us += timing.accept_us
         per_position = stats.accepted_per_position
         for position, node_id in enumerate(verdict.node_ids):

@@ -166,7 +166,7 @@ class _Request:
         """Starts a pass where the policy says so, else looks again when it may say so."""
         if self._is_running or self._tip >= self._tokens:
             return
-        wanted = min(self._policy.min_nodes, self._tokens - self._tip - 1)
+        wanted = min(self._policy.min_depth, self._tokens - self._tip - 1)
         ready_at = self._free_at
         if len(self._tree) < wanted:
             ready_at = max(ready_at, self._verdict_at + self._policy.max_wait_us)

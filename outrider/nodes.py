@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from outrider.types import ProposalRow
 
+UNKNOWN_CHANCE = 0.8
+"""Of a SAMPLED node whose draft estimated none. It must not depend on the token (exactness)."""
+
 RowKey = tuple[int, int]
 """Draft index and parent id: several drafts anchor their rows at one and the same committed tip."""
 
@@ -24,11 +27,14 @@ class DrawnRow:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A SAMPLED child: its token, the row it was drawn from, the tokens drawn from it before."""
+    """A SAMPLED child: its token, the row it was drawn from, the tokens drawn from it before, and
+    its chance, which knows nothing of the token.
+    """
 
     token: int
     row: ProposalRow
     gone: tuple[int, ...] = ()
+    chance: float = UNKNOWN_CHANCE
 
 
 @dataclass(slots=True, eq=False)
@@ -36,20 +42,18 @@ class TreeNode:
     """A token below the tip. Nodes of several drafts with the same content are one TreeNode.
 
     `position` counts emitted tokens up to and including this one; `ids` are the drafts' ids for it;
-    `listed_q` and `rank` are set where a draft LISTED it; `draws` are its SAMPLED children in the
-    order that they arrived.
+    `chance` is the highest that a draft LISTED it with, negative where none did; `draws` are its
+    SAMPLED children in the order that they arrived.
     """
 
     token: int
     position: int
     parent: "TreeNode | None" = None
     ids: list[int] = field(default_factory=list)
-    listed_q: float = -1.0
-    rank: int = -1
+    chance: float = -1.0
     children: dict[int, "TreeNode"] = field(default_factory=dict)
     draws: list[Draw] = field(default_factory=list)
     rows: dict[RowKey, DrawnRow] = field(default_factory=dict)
-    listed_counts: dict[int, int] = field(default_factory=dict)
 
     def descendants(self) -> Iterator["TreeNode"]:
         """All nodes below this one, parents first."""

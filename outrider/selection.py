@@ -1,101 +1,164 @@
 """Which drafted nodes one pass verifies: the best connected subtree under a budget.
 
-Knows assumed chances of acceptance, no model. Nothing here may look at a SAMPLED token before it is
-taken (exactness, trap 2).
+Knows the chances that drafts estimated, no model. Nothing here may look at a SAMPLED token before
+it is taken (exactness, trap 2).
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.nodes import Draw, Subtree, TreeNode
 
-SAMPLED_SURVIVAL = 0.8
-"""Assumed chance that a SAMPLED token is accepted. It must not depend on the token (exactness)."""
 
-RANK_SURVIVAL = (0.8, 0.12, 0.04, 0.02)
-"""Assumed chance of the first, second, ... LISTED child under shared noise, where q says little."""
+def select(
+    root: TreeNode, budget: int, *, deepest: int | None = None, min_chance: float = 0.0
+) -> Subtree:
+    """The most promising connected subtree of at most `budget` nodes: none at a position beyond
+    `deepest`, none whose chances multiply to less than `min_chance`.
 
-
-def select(root: TreeNode, budget: int, *, deepest: int | None, by_rank: bool) -> Subtree:
-    """The most promising connected subtree of at most `budget` nodes, none of them at a position
-    beyond `deepest`.
-
-    LISTED nodes compete with their q (or, under shared noise, their rank: `by_rank`). A SAMPLED
-    node competes with a weight that knows its context but neither its token nor its q, and waits
-    its turn even where another draft listed the same token: chosen after a look at the token, it
-    would no longer be a fair draw (exactness, trap 2).
+    LISTED nodes compete with the chance that their draft gives them, which may know everything. A
+    SAMPLED node competes with a chance that knows its context but neither its token nor its q, and
+    waits its turn even where another draft listed the same token: chosen after a look at the token,
+    it would no longer be a fair draw (exactness, trap 2). Draws of one node are taken in the order
+    that they are tested in: none outweighs an earlier one.
     """
-    return _Selection(root, by_rank, deepest).take(budget)
+    selection = Selection()
+    selection.add(root, deepest=deepest, min_chance=min_chance)
+    return selection.take(budget)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
     """A node that could be taken next; `survival` is what its own children are weighed with."""
 
+    part: "_Part"
     parent: TreeNode
     child: TreeNode
     draw: Draw | None
     survival: float
 
 
-class _Selection:
-    """A greedy best-first walk: the heap holds what could be taken next.
+class Selection:
+    """A greedy best-first walk over the trees of all sessions of a pass: the heap holds what could
+    be taken next.
 
-    Nothing of a drawn token may show before its draw is taken. A LISTED token that could also have
-    been drawn here may carry the descendants of that draw, so what is below it waits for the draws.
+    How many nodes are taken is a number from before the walk, and a tree's `min_chance` one from
+    before its tokens were drawn, so neither anticipates. Nothing of a drawn token may show before
+    its draw is taken. A token that could also be that of another draw may carry the descendants of
+    that draw, so what is below it waits for the draw.
+
+    >>> a, b = TreeNode(-1, 0), TreeNode(-1, 0)
+    >>> a.children[5] = TreeNode(5, 1, a, chance=0.5)
+    >>> b.children[6] = TreeNode(6, 1, b, chance=0.9)
+    >>> both = Selection()
+    >>> both.add(a), both.add(b)
+    (0, 1)
+    >>> [len(subtree) for subtree in both.take(1)]
+    [0, 1]
     """
 
-    def __init__(self, root: TreeNode, by_rank: bool, deepest: int | None) -> None:
-        self._by_rank = by_rank
-        self._deepest = deepest
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._heap: list[tuple[float, int, _Offer]] = []
+        self._order = 0
+
+    def add(
+        self,
+        root: TreeNode,
+        *,
+        most: int | None = None,
+        deepest: int | None = None,
+        min_chance: float = 0.0,
+    ) -> int:
+        """Lets a tree take part, with at most `most` nodes; returns its number."""
+        part = _Part(root, most, deepest, min_chance)
+        self._parts.append(part)
+        self._push(part, root, 1.0)
+        return len(self._parts) - 1
+
+    def take(self, budget: int) -> list[Subtree]:
+        """The subtrees of all trees, together at most `budget` nodes."""
+        left = budget
+        while self._heap and left > 0:
+            offer = heapq.heappop(self._heap)[-1]
+            if offer.part.take(offer):
+                left -= 1
+                self._push(offer.part, offer.child, offer.survival)
+        return [part.subtree() for part in self._parts]
+
+    def _push(self, part: "_Part", node: TreeNode, survival: float) -> None:
+        if part.deepest is not None and node.position >= part.deepest:
+            return
+        weights: list[float] = []
+        for draw in node.draws:
+            weights.append(min(survival * draw.chance, *weights[-1:], 1.0))
+        pairs = list(zip(node.draws, weights, strict=True))
+        for child in node.children.values():
+            if child.chance >= 0:
+                weight = survival * child.chance
+                below = _below(child.token, weight, pairs)
+                self._offer(weight, _Offer(part, node, child, None, below))
+        for index, (draw, weight) in enumerate(pairs):
+            below = _below(draw.token, weight, pairs[index + 1 :])
+            child = node.children[draw.token]
+            self._offer(weight, _Offer(part, node, child, draw, below))
+
+    def _offer(self, weight: float, offer: _Offer) -> None:
+        if weight < offer.part.min_chance:
+            return
+        self._order += 1
+        heapq.heappush(self._heap, (-weight, self._order, offer))
+
+
+def _below(token: int, weight: float, draws: Sequence[tuple[Draw, float]]) -> float:
+    """What the children of a node are weighed with: where one of `draws`, which are taken later,
+    may be its token too, and have left them there, they wait for that draw.
+    """
+    return min([weight, *(w for draw, w in draws if token in draw.row.ids)])
+
+
+class _Part:
+    """One tree of a selection and what is taken of it; row 0 is its root."""
+
+    def __init__(
+        self, root: TreeNode, most: int | None, deepest: int | None, min_chance: float
+    ) -> None:
+        self.most = most
+        self.deepest = deepest
+        self.min_chance = min_chance
         self._rows: dict[int, int] = {id(root): 0}
         self._nodes: list[TreeNode] = []
         self._parents: list[int] = []
         self._children: list[dict[int, int]] = [{}]
         self._draws: list[list[Draw]] = [[]]
-        self._heap: list[tuple[float, int, _Offer]] = []
-        self._order = 0
-        self._push(root, 1.0)
 
-    def take(self, budget: int) -> Subtree:
-        while self._heap and len(self._nodes) < budget:
-            offer = heapq.heappop(self._heap)[-1]
-            child, row = offer.child, self._rows[id(offer.parent)]
-            if offer.draw is not None:
-                self._draws[row].append(offer.draw)
-            if id(child) in self._rows:
-                continue
-            self._rows[id(child)] = len(self._nodes) + 1
-            self._children[row][child.token] = len(self._nodes) + 1
-            self._nodes.append(child)
-            self._parents.append(row)
-            self._children.append({})
-            self._draws.append([])
-            self._push(child, offer.survival)
+    def take(self, offer: _Offer) -> bool:
+        """Takes what is offered; returns whether that is one node more.
+
+        A full tree takes no draw either: a later one must not be tested without an earlier one.
+        """
+        if self.most is not None and len(self._nodes) >= self.most:
+            return False
+        child, row = offer.child, self._rows[id(offer.parent)]
+        is_known = id(child) in self._rows
+        if offer.draw is not None:
+            self._draws[row].append(offer.draw)
+        if is_known:
+            return False
+        self._rows[id(child)] = len(self._nodes) + 1
+        self._children[row][child.token] = len(self._nodes) + 1
+        self._nodes.append(child)
+        self._parents.append(row)
+        self._children.append({})
+        self._draws.append([])
+        return True
+
+    def subtree(self) -> Subtree:
+        """What is taken, parents first."""
         return Subtree(
             tuple(self._nodes),
             tuple(self._parents),
             tuple(self._children),
             tuple(map(tuple, self._draws)),
         )
-
-    def _push(self, node: TreeNode, survival: float) -> None:
-        if self._deepest is not None and node.position >= self._deepest:
-            return
-        listed = [child for child in node.children.values() if child.rank >= 0]
-        outside = max(1.0 - sum(child.listed_q for child in listed), 0.05)
-        sampled = survival * SAMPLED_SURVIVAL * outside
-        for child in listed:
-            chance = child.listed_q
-            if self._by_rank:
-                chance = RANK_SURVIVAL[min(child.rank, len(RANK_SURVIVAL) - 1)]
-            weight = survival * chance
-            may_be_drawn = any(child.token in draw.row.ids for draw in node.draws)
-            below = min(weight, sampled) if may_be_drawn else weight
-            self._offer(weight, _Offer(node, child, None, below))
-        for draw in node.draws:
-            self._offer(sampled, _Offer(node, node.children[draw.token], draw, sampled))
-
-    def _offer(self, weight: float, offer: _Offer) -> None:
-        self._order += 1
-        heapq.heappush(self._heap, (-weight, self._order, offer))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outrider.errors import InvalidArgumentError
-from outrider.nodes import Draw, DrawnRow, RowKey, Subtree, TreeNode
+from outrider.nodes import UNKNOWN_CHANCE, Draw, DrawnRow, RowKey, Subtree, TreeNode
 from outrider.selection import select
 from outrider.types import DRAFT_INDEX_SHIFT, Chunk, Node, NodeKind, ProposalRow
 
@@ -58,6 +58,12 @@ class TokenTree:
     def pending(self) -> int:
         """Live node ids below the tip: a count of contents would depend on what was sampled."""
         return len(self._nodes)
+
+    @property
+    def depth(self) -> int:
+        """Tokens of the longest path below the tip."""
+        deepest = max((node.position for node in self._nodes.values()), default=self.root.position)
+        return deepest - self.root.position
 
     @property
     def pending_at_tip(self) -> int:
@@ -134,12 +140,12 @@ class TokenTree:
         return before - len(self._nodes)
 
     def select(
-        self, budget: int, *, max_depth: int | None = None, by_rank: bool = False
+        self, budget: int, *, max_depth: int | None = None, min_chance: float = 0.0
     ) -> Subtree:
         """The most promising connected subtree of at most `budget` nodes, `max_depth` deep; see
         `outrider.selection.select`."""
         deepest = None if max_depth is None else self.root.position + max_depth
-        return select(self.root, budget, deepest=deepest, by_rank=by_rank)
+        return select(self.root, budget, deepest=deepest, min_chance=min_chance)
 
     def _check(self, node: Node, rows: dict[int, ProposalRow], chunk_ids: set[int]) -> None:
         parent = self._resolve(node.parent_id)
@@ -210,7 +216,8 @@ class TokenTree:
             )
             if node.token in source.drawn:
                 return "duplicate"
-            draw = Draw(node.token, source.row, tuple(source.drawn))
+            chance = node.chance or UNKNOWN_CHANCE
+            draw = Draw(node.token, source.row, tuple(source.drawn), chance)
             source.drawn[node.token] = node.id
         is_full = len(self._nodes) >= self.capacity
         if is_full or (draw is not None and len(parent.draws) >= MAX_DRAWS):
@@ -224,11 +231,8 @@ class TokenTree:
         if draw is not None:
             parent.draws.append(draw)
         else:
-            draft_index = node.id >> DRAFT_INDEX_SHIFT
-            rank = parent.listed_counts.get(draft_index, 0)
-            parent.listed_counts[draft_index] = rank + 1
-            child.listed_q = max(child.listed_q, min(node.q, 1.0))  # the wire lets q round up
-            child.rank = rank if child.rank < 0 else min(child.rank, rank)
+            # The wire lets q round up.
+            child.chance = max(child.chance, node.chance or min(node.q, 1.0))
         return "added"
 
     def _commit_one(self, token: int) -> tuple[int, ...]:

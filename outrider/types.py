@@ -7,7 +7,7 @@ from enum import Enum
 
 from outrider.errors import InvalidArgumentError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Peers with another version are refused."""
 
 DRAFT_INDEX_SHIFT = 24
@@ -15,6 +15,10 @@ DRAFT_INDEX_SHIFT = 24
 """
 
 MAX_DRAFT_INDEX = 255
+
+MAX_DRAFTED_NODES = 256 * 32
+"""Most nodes of one draft that are alive in a session: as many as the deepest and widest chain has.
+"""
 
 MAX_LOGPROBS = 20
 """Most alternatives that are reported at a position."""
@@ -41,6 +45,16 @@ class NodeKind(str, Enum):
 
     SAMPLED = "sampled"
     LISTED = "listed"
+
+
+class DraftPart(str, Enum):
+    """Which nodes a draft goes on below: the path of first children, the most promising ones of the
+    whole tree, or those of its share of the branches that leave that path.
+    """
+
+    CHAIN = "chain"
+    TREE = "tree"
+    BRANCHES = "branches"
 
 
 class FinishReason(str, Enum):
@@ -167,13 +181,18 @@ class StopConditions:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One drafted token: `q` is its probability under the draft's warped distribution."""
+    """One drafted token: `q` is its probability under the draft's warped distribution.
+
+    `chance` is the draft's estimate of the chance that the target accepts it where it accepts the
+    parent; 0: not estimated. Of a SAMPLED node it knows the parent and its row, never the token.
+    """
 
     id: int
     parent_id: int
     token: int
     q: float
     kind: NodeKind
+    chance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +219,30 @@ class Chunk:
     known_tokens: int = 0
     held_us: int = 0
 
+    @property
+    def most_bytes(self) -> int:
+        """No more than so many bytes on the wire."""
+        return 48 + 40 * len(self.nodes) + sum(24 + 9 * len(row.ids) for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """How far and how wide a draft runs ahead of the committed tip. `depth` 0 stops it."""
+    """How far and how wide a draft runs ahead of the committed tip, and below which nodes.
+
+    `depth` 0 stops it. `max_nodes` of its own may be alive, `max_bytes` of chunks be sent between
+    two commits. Below a node whose chances multiply to less than `min_chance` nothing is drafted.
+    Of the branches it has the share number `share` of `shares`.
+    """
 
     depth: int = 8
     width: int = 1
     proposal_top_k: int = 64
+    max_nodes: int = MAX_DRAFTED_NODES
+    max_bytes: int = 2**20
+    min_chance: float = 0.0
+    part: DraftPart = DraftPart.CHAIN
+    share: int = 0
+    shares: int = 1
 
     def __post_init__(self) -> None:
         _require(0 <= self.depth <= 256, f"depth is {self.depth}; give 0 to 256")
@@ -216,31 +251,48 @@ class DraftPlan:
             1 <= self.proposal_top_k <= 1024,
             f"proposal_top_k is {self.proposal_top_k}; give 1 to 1024",
         )
+        _require(
+            1 <= self.max_nodes <= MAX_DRAFTED_NODES,
+            f"max_nodes is {self.max_nodes}; give 1 to {MAX_DRAFTED_NODES}",
+        )
+        _require(
+            1 <= self.max_bytes <= 2**26,
+            f"max_bytes is {self.max_bytes}; give 1 to {2**26} (64 MiB)",
+        )
+        _require_chance(self.min_chance)
+        _require(
+            0 <= self.share < self.shares <= MAX_DRAFT_INDEX,
+            f"the share is number {self.share} of {self.shares}; give a number from 0 on that is "
+            f"below that of shares, which is at most {MAX_DRAFT_INDEX}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessPolicy:
-    """A session is verified once `min_nodes` candidates wait or `max_wait_us` have passed since its
-    last verdict.
+    """A session is verified once its tree is `min_depth` deep or `max_wait_us` have passed since
+    its last verdict; no node is whose chances multiply to less than `min_chance`.
     """
 
-    min_nodes: int = 0
+    min_depth: int = 0
     max_wait_us: int = 0
     max_rows: int = 16
+    min_chance: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(0 <= self.min_nodes <= 4096, f"min_nodes is {self.min_nodes}; give 0 to 4096")
+        _require(0 <= self.min_depth <= 256, f"min_depth is {self.min_depth}; give 0 to 256")
         _require(
             0 <= self.max_wait_us <= 60_000_000,
             f"max_wait_us is {self.max_wait_us}; give 0 to 60000000 (a minute)",
         )
         _require(0 <= self.max_rows <= 4096, f"max_rows is {self.max_rows}; give 0 to 4096")
+        _require_chance(self.min_chance)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
     """Where the time of one pass went, in microseconds. `queue_us` is the part of `wait_us` for
-    which the session was ready and the model busy.
+    which the session was ready and the model busy. `batch_*` are of the whole pass, `rows` of the
+    session. For `gap_us` the model stood idle before the pass although it could have begun.
     """
 
     wait_us: int = 0
@@ -249,6 +301,9 @@ class StepTiming:
     rows: int = 0
     batch_sessions: int = 1
     queue_us: int = 0
+    batch_rows: int = 0
+    batch_tokens: int = 0
+    gap_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +417,10 @@ class VerifyOpening:
             f"{self.stop.max_tokens}; "
             "nothing is left to generate",
         )
+
+
+def _require_chance(min_chance: float) -> None:
+    _require(0 <= min_chance <= 1, f"min_chance is {min_chance}; give 0 to 1")
 
 
 def _require_prompt(session_id: str, prompt_ids: tuple[int, ...]) -> None:

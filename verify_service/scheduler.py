@@ -20,15 +20,21 @@ from outrider.errors import (
 )
 from outrider.models.thread import ModelThread, finished, wait_set
 from outrider.models.workers import Workers
+from outrider.selection import Selection
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
 from outrider.types import VerifyOpening
-from verify_service.sessions import Session
+from verify_service.sessions import Batch, Session
 from verify_service.settings import VerifySettings
 from verify_service.verifier import Outcome, Verifier, Work
 
 PROMPT_SHARE = 0.25
-"""Share of a pass that waiting prompts get however many sessions decode."""
+"""Share of a pass's tokens that waiting prompts get however many sessions decode."""
+
+LEAST_PROMPT_TOKENS = 16
+"""Of a prompt in a pass in which others decode."""
+
+EXPIRY_CHECK_S = 1.0
 
 
 class Scheduler:
@@ -43,8 +49,10 @@ class Scheduler:
         self._workers = Workers("compile")
         self._changed = asyncio.Event()
         self._is_draining = False
+        self._is_stopped = False
         self._ended = asyncio.Event()
-        self._loop = asyncio.create_task(self._run())
+        self._event_loop = asyncio.get_running_loop()
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._watch())]
 
     async def open(self, opening: VerifyOpening) -> Session:
         """A new session; an open one of the same name is overtaken (a resumed stream).
@@ -100,8 +108,10 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Ends the loop and the threads; a grammar that is being compiled is not waited for."""
-        self._loop.cancel()
-        await asyncio.gather(self._loop, return_exceptions=True)
+        self._is_stopped = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._workers.stop()
         self._thread.stop()
 
@@ -112,57 +122,126 @@ class Scheduler:
         self._ended.set()
 
     async def _run(self) -> None:
+        """Rounds in the model's thread for as long as one follows the other; then waits."""
         while True:
-            now = time.monotonic()
-            self._expire(now)
-            waits = {s: at for s in self._sessions.values() if (at := s.ready_at()) is not None}
-            ready = [session for session, at in waits.items() if at <= now]
-            if ready:
-                try:
-                    await self._pass(ready)
-                except Exception as error:
-                    get_logger().error("pass_failed", exc_info=error)
-                    for session in ready:
-                        session.is_running = False
-                        session.fail(
-                            InternalError("the target pass failed; the service's log says why")
-                        )
-            else:
-                self._changed.clear()
-                await wait_set(self._changed, min(waits.values(), default=now + 1.0) - now)
+            self._changed.clear()
+            try:
+                next_at = await self._thread.call(self._rounds)
+            except Exception as error:
+                get_logger().error("round_failed", exc_info=error)
+                for session in list(self._sessions.values()):
+                    session.fail(InternalError("a round failed; the service's log says why"))
+                next_at = None
+            if next_at is not None:
+                await wait_set(self._changed, next_at - time.monotonic())
 
-    async def _pass(self, ready: Sequence[Session]) -> None:
-        """One target pass over the ready sessions; prompts share what decoding leaves of the
-        budget.
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRY_CHECK_S)
+            self._expire(time.monotonic())
+
+    def _rounds(self) -> float | None:
+        """Pass after pass while a session is ready and nobody else wants the thread: what lies
+        between two passes is idle time of the target. Verdicts leave while the next pass runs.
+
+        Returns when to look again, None: at once.
         """
-        started = time.monotonic()
+        while True:
+            sessions = list(self._sessions.values())
+            for session in sessions:
+                session.take_news()
+            now = time.monotonic()
+            waits = {s: at for s in sessions if (at := s.ready_at()) is not None}
+            ready = [session for session, at in waits.items() if at <= now]
+            if not ready or self._thread.is_wanted or self._is_stopped:
+                self._send(sessions)
+                return None if ready else min(waits.values(), default=now + EXPIRY_CHECK_S)
+            try:
+                self._pass(ready)
+            except Exception as error:
+                get_logger().error("pass_failed", exc_info=error)
+                for session in ready:
+                    session.error = session.error or InternalError(
+                        "the target pass failed; the service's log says why"
+                    )
+
+    def _send(self, sessions: Sequence[Session]) -> None:
+        """Lets the loop tell the callers of `sessions` what is new."""
+
+        def tell() -> None:
+            for session in sessions:
+                if session.unread_since is not None or session.error is not None:
+                    session.changed.set()
+
+        self._event_loop.call_soon_threadsafe(tell)
+
+    def _pass(self, ready: Sequence[Session]) -> None:
+        """One target pass over the ready sessions."""
         works = self._share(ready)
-        for session in works:
-            session.is_running = True
-        outcomes = await self._thread.call(lambda: self._step(list(works.values())))
+        self._send(list(self._sessions.values()))
+        was_free_at = self.verifier.ended_at
+        outcomes = self._step(list(works.values()))
         now = time.monotonic()
+        started_at = self.verifier.started_at
+        first_ready = min(session.ready_since(started_at) for session in works)
+        decided = [o.acceptance for o in outcomes if isinstance(o, Outcome) and o.acceptance]
+        batch = Batch(
+            sessions=len(works),
+            rows=sum(work.num_tokens for work in works.values()),
+            tokens=sum(len(acceptance.path) + 1 for acceptance in decided),
+            started_at=started_at,
+            ended_at=self.verifier.ended_at,
+            gap_us=max(0, int((started_at - max(first_ready, was_free_at)) * 1e6)),
+        )
         for (session, work), outcome in zip(works.items(), outcomes, strict=True):
-            session.is_running = False
-            if session.is_closed:
-                continue
             if isinstance(outcome, Outcome):
-                session.settle(work, outcome, started, now, len(works))
+                session.settle(work, outcome, batch, now)
             else:
-                session.fail(outcome)
+                session.error = session.error or outcome
 
     def _share(self, ready: Sequence[Session]) -> dict[Session, Work]:
-        """Decoding first, but prompts always get their share; each in the order of waiting."""
-        prompts = [session for session in ready if session.is_prefilling]
-        decoding = [session for session in ready if not session.is_prefilling]
-        left = self._settings.max_pass_tokens
-        reserved = max(1, int(left * PROMPT_SHARE)) if prompts else 0
-        works: dict[Session, Work] = {}
-        for sessions, kept_back in ((decoding, reserved), (prompts, 0)):
-            for session in sorted(sessions, key=lambda s: s.last_verdict_at):
-                if left - kept_back > 0:
-                    works[session] = session.work(left - kept_back)
-                    left -= works[session].num_tokens
+        """Every decoding session gets its tip verified, in the order of waiting, and together the
+        most promising drafted nodes of all of them. Prompts get their share of the pass, and take
+        no longer than the others while there are any.
+        """
+        in_order = sorted(ready, key=lambda s: s.last_verdict_at)
+        prompts = [session for session in in_order if session.is_prefilling]
+        decoding = [session for session in in_order if not session.is_prefilling]
+        most = self._settings.max_pass_tokens
+        left = most - max(1, int(most * PROMPT_SHARE)) if prompts else most
+        pending = {session: session.pending() for session in decoding[:left]}
+        selection = Selection()
+        for session in pending:
+            session.offer(selection)
+        subtrees = selection.take(left - len(pending))
+        works = {
+            session: session.work(tokens, subtree)
+            for (session, tokens), subtree in zip(pending.items(), subtrees, strict=True)
+        }
+        rows = sum(work.num_tokens for work in works.values())
+        left = min(most - rows, self._prompt_tokens(rows))
+        for session in prompts:
+            if left <= 0:
+                break
+            works[session] = self._prompt(session, left)
+            left -= works[session].num_tokens
         return works
+
+    def _prompt(self, session: Session, budget: int) -> Work:
+        """A chunk of a prompt, or what is left of it and whatever has been drafted below."""
+        pending = session.pending()
+        if len(pending) > budget:
+            return session.work(pending[:budget], None)
+        selection = Selection()
+        session.offer(selection)
+        return session.work(pending, selection.take(budget - len(pending))[0])
+
+    def _prompt_tokens(self, rows: int) -> int:
+        """Tokens of prompts beside `rows` others that at most double the time of the pass."""
+        times = self.verifier.times
+        if not rows or times.row_us <= 0:
+            return self._settings.max_pass_tokens
+        return max(LEAST_PROMPT_TOKENS, int(times.predict(rows) / times.row_us))
 
     def _step(self, works: list[Work]) -> list[Outcome | OutriderError]:
         """One pass; where it cannot be run whole, each session tries alone and fails alone."""

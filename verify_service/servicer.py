@@ -116,11 +116,10 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
             async for request in requests:
                 kind = request.WhichOneof("kind")
                 if kind == "extend":
-                    session.extend(chunk_from(request.extend, self._model.info.vocab_size))
-                    session.note_candidates(time.monotonic())
+                    chunk = chunk_from(request.extend, self._model.info.vocab_size)
+                    session.tell(chunk, time.monotonic())
                 elif kind == "policy":
-                    session.set_policy(policy_from(request.policy))
-                    session.note_candidates(time.monotonic())
+                    session.tell(policy_from(request.policy), time.monotonic())
                 elif kind == "close":
                     return
                 else:

@@ -4,15 +4,16 @@ Knows no gRPC and no model; time comes in as an argument.
 """
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field, replace
 
-from outrider.errors import OutriderError
+from outrider.errors import CapacityError, OutriderError
 from outrider.models.base import ModelSequence
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
-from outrider.tree import TokenTree
+from outrider.selection import Selection
+from outrider.tree import Subtree, TokenTree
 from outrider.types import (
-    AcceptanceMode,
     Chunk,
     FinishReason,
     ReadinessPolicy,
@@ -24,13 +25,35 @@ from verify_service.verifier import Outcome, Work
 
 MAX_UNREAD_VERDICTS = 64
 
+MAX_NEWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A pass as a whole: its sessions, rows and decided tokens, and when the model had it.
+
+    For `gap_us` the model stood idle before it although a session of it was ready.
+    """
+
+    sessions: int
+    rows: int
+    tokens: int
+    started_at: float
+    ended_at: float
+    gap_us: int
+
+    def queued_us(self, ready_since: float) -> int:
+        """For how long a session waited for the model while that was busy with others."""
+        return max(0, int((self.started_at - ready_since) * 1e6) - self.gap_us)
+
 
 @dataclass(slots=True, eq=False)
 class Session:
     """State of one session. `changed` is set whenever there is something to tell the caller.
 
-    `history` is the one at the committed tip; passes bring its next one (`Outcome.history`), for
-    following a grammar is no work for an event loop.
+    Two threads share it: the model's has the tree, the policy and all that passes change; the event
+    loop leaves what arrives in `_news`, reads verdicts, and may end it. `history` is the one at the
+    committed tip; passes bring its next one (`Outcome.history`).
     """
 
     opening: VerifyOpening
@@ -41,16 +64,15 @@ class Session:
     opened_at: float
     policy: ReadinessPolicy = field(init=False)
     noise: PhiloxNoise = field(init=False)
-    verdicts: list[Verdict] = field(default_factory=list)
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
     round_index: int = 0
     last_verdict_at: float = field(init=False)
-    unread_since: float | None = None
     enough_since: float | None = None
-    is_running: bool = False
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _unread: deque[tuple[float, Verdict]] = field(default_factory=deque)
+    _news: deque[tuple[float, Chunk | ReadinessPolicy]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.policy = self.opening.policy
@@ -76,7 +98,7 @@ class Session:
         """When the session may be verified: now, later by policy, or None: not before something
         changes.
         """
-        if not self.is_live or self.is_running or len(self.verdicts) >= MAX_UNREAD_VERDICTS:
+        if not self.is_live or len(self._unread) >= MAX_UNREAD_VERDICTS:
             return None
         if self.is_prefilling or self._has_enough():
             return 0.0
@@ -89,35 +111,69 @@ class Session:
         depends on that token, and a pass must not be timed by it. Elsewhere a draft has nothing to
         add to a path that ends the text.
         """
-        wanted = min(self.policy.min_nodes, self._room() - 1, self.tree.capacity)
+        wanted = min(self.policy.min_depth, self._room() - 1)
         if self.opening.sampling.draws_proposals:
             return self.tree.pending_at_tip >= min(wanted, 1)
-        return self.tree.pending >= wanted or self.tree.is_pending(self.history.ends)
+        is_full = self.tree.pending >= self.tree.capacity
+        return is_full or self.tree.depth >= wanted or self.tree.is_pending(self.history.ends)
 
-    def extend(self, chunk: Chunk) -> None:
-        """The tree grows with whatever of the chunk is alive."""
-        self.tree.grow(chunk)
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Those that wait for the caller."""
+        return [verdict for _, verdict in self._unread]
 
-    def note_candidates(self, now: float) -> None:
-        """Remembers since when those that the policy waits for are there."""
-        if not self._has_enough():
-            self.enough_since = None
-        elif self.enough_since is None:
-            self.enough_since = now
+    @property
+    def unread_since(self) -> float | None:
+        """When the oldest of them fell."""
+        return self._unread[0][0] if self._unread else None
 
-    def work(self, budget: int) -> Work:
-        """What the next pass runs, at most `budget` tokens (at least one)."""
-        position = self.length
-        tokens = (*self.opening.prompt_ids, *self.tree.committed)
-        pending = tokens[len(self.sequence.tokens) :]
-        sampling = self.opening.sampling
-        if len(pending) > budget:
-            return Work(self.sequence, pending[:budget], None, sampling, self.noise, position)
-        subtree = self.tree.select(
-            min(budget - len(pending), self.policy.max_rows),
-            max_depth=self._room() - 1,
-            by_rank=not sampling.is_greedy and sampling.mode is AcceptanceMode.COUPLED,
+    def tell(self, news: Chunk | ReadinessPolicy, now: float) -> None:
+        """Nodes for the tree, or a new policy; in effect from the next look at the session on.
+
+        Raises CapacityError where so much waits already that the caller must be misbehaving.
+        """
+        if len(self._news) >= MAX_NEWS:
+            raise CapacityError(f"{MAX_NEWS} messages wait to be looked at; slow down")
+        self._news.append((now, news))
+
+    def take_news(self) -> None:
+        """The tree grows with whatever is alive of the chunks that have come; the last policy
+        counts. Rows beyond those that room was promised for when it opened are cut.
+        """
+        while self._news:
+            at, news = self._news.popleft()
+            try:
+                if isinstance(news, Chunk):
+                    self.tree.grow(news)
+                else:
+                    promised = self.opening.policy.max_rows
+                    self.policy = replace(news, max_rows=min(news.max_rows, promised))
+            except OutriderError as error:
+                self.error = self.error or error
+            self._note_candidates(at)
+
+    def offer(self, selection: Selection) -> None:
+        """Its tree takes part in what a pass verifies."""
+        selection.add(
+            self.tree.root,
+            most=self.policy.max_rows,
+            deepest=self.tree.root.position + self._room() - 1,
+            min_chance=self.policy.min_chance,
         )
+
+    def pending(self) -> tuple[int, ...]:
+        """The committed tokens that have no KV."""
+        prompt = self.opening.prompt_ids
+        fed = len(self.sequence.tokens)
+        if fed >= len(prompt):
+            return tuple(self.tree.committed[fed - len(prompt) :])
+        return (*prompt[fed:], *self.tree.committed)
+
+    def work(self, pending: tuple[int, ...], subtree: Subtree | None) -> Work:
+        """Its part of a pass; `subtree` None: a chunk of the prompt."""
+        sampling, position = self.opening.sampling, self.length
+        if subtree is None:
+            return Work(self.sequence, pending, None, sampling, self.noise, position)
         return Work(
             self.sequence,
             pending,
@@ -129,7 +185,7 @@ class Session:
             self.opening.logprobs,
         )
 
-    def settle(self, work: Work, outcome: Outcome, started: float, now: float, batch: int) -> None:
+    def settle(self, work: Work, outcome: Outcome, batch: Batch, now: float) -> None:
         """Commits the outcome of a pass and leaves its verdict to be read."""
         if outcome.acceptance is None or work.subtree is None or not self.is_live:
             return
@@ -148,12 +204,15 @@ class Session:
             drafted=len(work.subtree),
             finish_reason=self.finish_reason,
             timing=StepTiming(
-                wait_us=max(0, int((started - self.last_verdict_at) * 1e6)),
+                wait_us=max(0, int((batch.started_at - self.last_verdict_at) * 1e6)),
                 forward_us=outcome.forward_us,
                 accept_us=outcome.accept_us,
                 rows=work.num_tokens,
-                batch_sessions=batch,
-                queue_us=int((started - self._ready_since(started)) * 1e6),
+                batch_sessions=batch.sessions,
+                queue_us=batch.queued_us(self.ready_since(batch.started_at)),
+                batch_rows=batch.rows,
+                batch_tokens=batch.tokens,
+                gap_us=batch.gap_us,
             ),
             logprobs=outcome.logprobs[: len(tokens)],
             fresh=outcome.acceptance.fresh,
@@ -161,27 +220,22 @@ class Session:
         self.round_index += 1
         self.last_verdict_at = now
         self.enough_since = None
-        self.note_candidates(now)
-        self.verdicts.append(verdict)
-        self.unread_since = self.unread_since or now
-        self.changed.set()
-
-    def set_policy(self, policy: ReadinessPolicy) -> None:
-        """From now on; rows beyond those that room was promised for when it opened are cut."""
-        promised = self.opening.policy.max_rows
-        self.policy = replace(policy, max_rows=min(policy.max_rows, promised))
+        self._note_candidates(batch.ended_at)
+        self._unread.append((now, verdict))
 
     def read(self) -> list[Verdict]:
         """Takes the verdicts that wait for the caller."""
-        verdicts, self.verdicts, self.unread_since = self.verdicts, [], None
+        verdicts = []
+        while self._unread:
+            verdicts.append(self._unread.popleft()[1])
         return verdicts
 
     def fail(self, error: OutriderError) -> None:
-        """Ends the session with an error for its caller."""
+        """Ends the session with an error for its caller; only in the event loop's thread."""
         self.error = self.error or error
         self.changed.set()
 
-    def _ready_since(self, started: float) -> float:
+    def ready_since(self, started: float) -> float:
         """Since when it could have been verified, before a pass that `started` then. The first pass
         ends with the prompt, which is no waiting.
         """
@@ -189,7 +243,14 @@ class Session:
             return started
         waited = self.last_verdict_at + self.policy.max_wait_us / 1e6
         since = waited if self.enough_since is None else min(waited, self.enough_since)
-        return min(max(since, self.last_verdict_at), started)
+        return min(since, started)
+
+    def _note_candidates(self, now: float) -> None:
+        """Remembers since when those that the policy waits for are there."""
+        if not self._has_enough():
+            self.enough_since = None
+        elif self.enough_since is None:
+            self.enough_since = now
 
     def _room(self) -> int:
         """Tokens that may still be emitted."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import CausalModel, Feed, ModelSequence
+from outrider.pass_times import PassTimes
 from outrider.sampling.accepting import accept
 from outrider.sampling.grammar import GrammarCompiler
 from outrider.sampling.history import History
@@ -62,13 +63,18 @@ class Outcome:
 
 
 class Verifier:
-    """The target model's owner. All but `history` runs in one thread, the caller's."""
+    """The target model's owner. All but `history` runs in one thread, the caller's.
+
+    `started_at` and `ended_at` are when the last pass was with the model, by the monotonic clock.
+    """
 
     def __init__(self, model: CausalModel) -> None:
         """Reads the model's vocabulary for grammars, a second or two for a large one: reading
         blocks all of the process, so it is done before anybody is served.
         """
         self.model = model
+        self.times = PassTimes()
+        self.started_at = self.ended_at = 0.0
         self._compiler: GrammarCompiler | None = None
         if model.tokenizer is not None:
             self._compiler = GrammarCompiler(model.tokenizer.vocabulary, model.info.eos_token_ids)
@@ -109,9 +115,13 @@ class Verifier:
 
         Raises CapacityError, with nothing changed, where the KV cache cannot hold the pass.
         """
+        feeds = [_feed(work) for work in works]
         started = time.perf_counter_ns()
-        logits = self.model.forward([_feed(work) for work in works])
+        self.started_at = time.monotonic()
+        logits = self.model.forward(feeds)
+        self.ended_at = time.monotonic()
         forward_us = (time.perf_counter_ns() - started) // 1000
+        self.times = self.times.add(sum(work.num_tokens for work in works), forward_us)
         outcomes: list[Outcome | OutriderError] = []
         for work, rows in zip(works, logits, strict=True):
             try:

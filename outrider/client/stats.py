@@ -23,13 +23,15 @@ class DraftStats:
     wire_us: int
     paced_nodes: int = 0
     pace_us: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Counts and times of one answer, named as in `GenerateStats` of the protocol.
 
-    `wait_us`, `pass_rows` and `forward_us` have an entry for each target pass.
+    `wait_us`, `pass_rows`, `forward_us`, `gap_us` and `batch_rows` have an entry for each target
+    pass.
     `accepted_per_position[i]` counts the passes whose accepted path had more than i nodes.
     """
 
@@ -53,6 +55,8 @@ class Stats:
     queue_us: int
     accept_us: int
     reconcile_us: int
+    gap_us: tuple[int, ...] = ()
+    batch_rows: tuple[int, ...] = ()
 
     @property
     def tokens_per_pass(self) -> float:
@@ -93,6 +97,7 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
                 step_us=draft.step_us,
                 paced_nodes=draft.paced_nodes,
                 pace_us=draft.pace_us,
+                cached_tokens=draft.cached_tokens,
                 wire_rounds=draft.wire_rounds,
                 wire_us=draft.wire_us,
             )
@@ -111,4 +116,6 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
         queue_us=message.queue_us,
         accept_us=message.accept_us,
         reconcile_us=message.reconcile_us,
+        gap_us=tuple(message.gap_us),
+        batch_rows=tuple(message.batch_rows),
     )

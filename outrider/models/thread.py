@@ -7,7 +7,7 @@ through here, one thing after the other.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -17,14 +17,20 @@ class ModelThread:
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._calls: list[Future[Any]] = []
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether another call waits for the one that runs to return."""
+        return any(not (call.running() or call.done()) for call in self._calls)
 
     async def call(self, call: Callable[[], T]) -> T:
         """What `call` returns or raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return await asyncio.wrap_future(self._submit(call))
 
     async def open(self, make: Callable[[], T], close: Callable[[T], None]) -> T:
         """What `make` returns; it is closed again if the caller gives up while it is being made."""
-        made = self._executor.submit(make)
+        made = self._submit(make)
         try:
             return await asyncio.wrap_future(made)
         except asyncio.CancelledError:
@@ -36,13 +42,19 @@ class ModelThread:
         """Queues `call`, which a cancelled caller cannot take back; None: the thread has ended, and
         the model with it."""
         try:
-            return self._executor.submit(call)
+            return self._submit(call)
         except RuntimeError:
             return None
 
     def stop(self) -> None:
         """Returns when what is queued is done."""
         self._executor.shutdown(wait=True)
+
+    def _submit(self, call: Callable[[], T]) -> "Future[T]":
+        queued = self._executor.submit(call)
+        # A new list: the thread may be looking at the old one.
+        self._calls = [*(other for other in self._calls if not other.done()), queued]
+        return queued
 
 
 async def finished(queued: "Future[None] | None") -> None:

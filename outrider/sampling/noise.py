@@ -44,10 +44,10 @@ class DraftNoise(Protocol):
         """A token drawn in proportion to `weights` [vocab], which need not add up to one."""
         ...
 
-    def rank(
+    def race(
         self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
-    ) -> list[int]:
-        """The first `count` tokens of the race whose winner `choose` returns."""
+    ) -> list[tuple[int, float]]:
+        """The first `count` tokens of the race whose winner `choose` returns, with their times."""
         ...
 
 
@@ -72,7 +72,13 @@ class PhiloxNoise:
     def rank(
         self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
     ) -> list[int]:
-        """The first `count` tokens of the exponential race, at most as many as have weight.
+        """The first `count` tokens of the exponential race, at most as many as have weight."""
+        return [token for token, _ in self.race(weights, count, position, stream, index)]
+
+    def race(
+        self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
+    ) -> list[tuple[int, float]]:
+        """As `rank`, each token with its time e(x)/w(x).
 
         With the same noise on both sides this is the coupling of Daliri, Musco and Suresh (arXiv
         2408.07978, algorithm 1): the draft's first token is the target's with probability at least
@@ -94,8 +100,9 @@ class PhiloxNoise:
         return numbers
 
 
-def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
-    """The `count` tokens with the smallest e(x)/w(x), e = -log(1 - number), in that order.
+def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[tuple[int, float]]:
+    """The `count` tokens with the smallest e(x)/w(x), e = -log(1 - number), in that order, each
+    with that time.
 
     weights: [vocab], not negative, at least one positive; numbers: float64 [vocab] in [0, 1). Only
     tokens with weight run. As e >= number, a token whose number/w is above the count-th best e/w
@@ -107,7 +114,7 @@ def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
     if not bool(has_weight.all()):
         tokens = has_weight.nonzero().flatten()
         ranks = exponential_race(weights[tokens], numbers[tokens], count)
-        return [int(tokens[i]) for i in ranks]
+        return [(int(tokens[i]), time) for i, time in ranks]
     if len(weights) == 0:
         raise ValueError("every weight is zero; nothing can be drawn")
     weights = weights.to(torch.float64)
@@ -120,4 +127,4 @@ def exponential_race(weights: Tensor, numbers: Tensor, count: int) -> list[int]:
     candidates = is_candidate.nonzero().flatten()
     times = -torch.log1p(-numbers[candidates].cpu()) / weights[candidates].cpu()
     order = times.argsort(stable=True)[:count]
-    return [int(token) for token in candidates.cpu()[order]]
+    return list(zip(candidates.cpu()[order].tolist(), times[order].tolist(), strict=True))

@@ -1,38 +1,55 @@
 """What a draft proposes at a node, given its logits: the counterpart of the acceptance rules."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from outrider.nodes import UNKNOWN_CHANCE
 from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Stream
 from outrider.sampling.processing import process
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
 
+WEIGHT_SPREAD = 0.7
+"""Standard deviation of the logarithm of p(x)/q(x) over p(y)/q(y), before anything is learned."""
+
+LONGEST_LEAD = 8.0
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A proposed child: `q` is its probability under the draft's warped distribution."""
+    """A proposed child: `q` is its probability under the draft's warped distribution.
+
+    `chance` is a first guess at the chance that the target takes it where it gets here, made from
+    `evidence`, by which the draft learns to guess better: q, or the logarithm of how much longer
+    the race took it than the winner (the winner: the second than it). For a SAMPLED one both know
+    nothing of its token.
+    """
 
     token: int
     q: float
     kind: NodeKind
+    chance: float = 0.0
+    evidence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Children to add at a node, the row that SAMPLED ones were drawn from, and where to go on.
-
-    `going_on` is the index of the child below which drafting continues; it is chosen without a look
-    at the sampled token.
-    """
+    """Children to add at a node, and the row that SAMPLED ones were drawn from."""
 
     candidates: tuple[Candidate, ...] = ()
     row_ids: tuple[int, ...] = ()
     row_probs: tuple[float, ...] = ()
-    going_on: int = 0
+
+    @property
+    def first(self) -> int:
+        """Index of the most likely candidate, where a single path goes on; it is chosen without a
+        look at a sampled token.
+        """
+        return max(range(len(self.candidates)), key=lambda i: self.candidates[i].chance)
 
 
 def propose(
@@ -64,15 +81,39 @@ def propose(
     if sampling.mode is AcceptanceMode.MATCH:
         return _listed_top(q, width)
     if sampling.mode is AcceptanceMode.COUPLED:
-        tokens = noise.rank(q, width, position, Stream.COUPLED)
-        return Proposal(tuple(Candidate(t, float(q[t]), NodeKind.LISTED) for t in tokens))
+        return _raced(q, noise.race(q, width + 1, position, Stream.COUPLED), width)
     return _listed_and_sampled(q, noise, position, width, top_k, draw_index)
+
+
+def _raced(q: Tensor, race: list[tuple[int, float]], width: int) -> Proposal:
+    """The first tokens of the race. The target's race has other weights: a token that was close to
+    winning here may win there (see `_overtaken`).
+    """
+    best = max(race[0][1], 1e-300)
+    lags = [math.log(max(time, 1e-300) / best) for _, time in race]
+    lead = lags[1] if len(lags) > 1 else LONGEST_LEAD
+    left = _overtaken(lead)
+    candidates = [Candidate(race[0][0], float(q[race[0][0]]), NodeKind.LISTED, 1.0 - left, lead)]
+    for (token, _), lag in zip(race[1:width], lags[1:], strict=False):
+        chance = left * _overtaken(lag)
+        left -= chance
+        candidates.append(Candidate(token, float(q[token]), NodeKind.LISTED, chance, lag))
+    return Proposal(tuple(candidates))
+
+
+def _overtaken(lag: float) -> float:
+    """Chance that a runner who was `lag` behind (natural logarithm of times) wins a race whose
+    weights differ from this one's by log-normal factors: half where both came in together.
+    """
+    return 0.5 * math.erfc(min(lag, LONGEST_LEAD) / (WEIGHT_SPREAD * math.sqrt(2)))
 
 
 def _listed_top(q: Tensor, width: int) -> Proposal:
     top = q.topk(min(width, q.shape[-1]))
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return Proposal(tuple(Candidate(t, prob, NodeKind.LISTED) for t, prob in pairs if prob > 0))
+    return Proposal(
+        tuple(Candidate(t, prob, NodeKind.LISTED, prob, prob) for t, prob in pairs if prob > 0)
+    )
 
 
 def _listed_and_sampled(
@@ -95,7 +136,8 @@ def _listed_and_sampled(
     ids, row = ids[row > 0], row[row > 0]
     drawn = noise.choose(row.to(torch.float64), position, Stream.DRAFT, draw_index)
     token = int(ids[drawn])
-    candidates = (*listed, Candidate(token, float(q[token]), NodeKind.SAMPLED))
     outside = 1.0 - sum(c.q for c in listed)
-    going_on = 0 if listed and listed[0].q >= outside else len(listed)
-    return Proposal(candidates, tuple(ids.tolist()), tuple(row.tolist()), going_on)
+    chance = UNKNOWN_CHANCE * max(outside, 0.05)
+    drawn_one = Candidate(token, float(q[token]), NodeKind.SAMPLED, chance, outside)
+    candidates = (*listed, drawn_one)
+    return Proposal(candidates, tuple(ids.tolist()), tuple(row.tolist()))

@@ -327,16 +327,23 @@ class Node(message.Message):
     TOKEN_FIELD_NUMBER: builtins.int
     Q_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
+    CHANCE_FIELD_NUMBER: builtins.int
     id: builtins.int
     """Unique in the session: the draft index in the highest 8 of 32 bits, the draft's own counter below."""
     parent_id: builtins.int
-    """The parent: the id of a node of the same draft, or n < 2^24 for the committed tip after n emitted tokens."""
+    """The parent: the id of a node of the session, or n < 2^24 for the committed tip after n emitted tokens. A draft that
+    was sent the nodes of another one (DraftRequest.branches) may hang its own below them.
+    """
     token: builtins.int
     """Token id in the target's vocabulary."""
     q: builtins.float
     """Probability of the token under the draft's warped distribution."""
     kind: NodeKind.ValueType
     """How the token was chosen."""
+    chance: builtins.float
+    """The draft's estimate of the chance that the target accepts this node where it accepts the parent: what passes are
+    filled by. Of a SAMPLED node it may depend on the parent and its row, never on the token. 0: not estimated.
+    """
     def __init__(
         self,
         *,
@@ -345,10 +352,11 @@ class Node(message.Message):
         token: builtins.int = ...,
         q: builtins.float = ...,
         kind: NodeKind.ValueType = ...,
+        chance: builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["id", b"id", "kind", b"kind", "parent_id", b"parent_id", "q", b"q", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["chance", b"chance", "id", b"id", "kind", b"kind", "parent_id", b"parent_id", "q", b"q", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,6 +446,9 @@ class StepTiming(message.Message):
     ROWS_FIELD_NUMBER: builtins.int
     BATCH_SESSIONS_FIELD_NUMBER: builtins.int
     QUEUE_US_FIELD_NUMBER: builtins.int
+    BATCH_ROWS_FIELD_NUMBER: builtins.int
+    BATCH_TOKENS_FIELD_NUMBER: builtins.int
+    GAP_US_FIELD_NUMBER: builtins.int
     wait_us: builtins.int
     """From the previous verdict of the session to the start of this pass."""
     forward_us: builtins.int
@@ -450,6 +461,14 @@ class StepTiming(message.Message):
     """Sessions in the pass."""
     queue_us: builtins.int
     """The part of wait_us for which the session was ready and the model was busy with others."""
+    batch_rows: builtins.int
+    """Rows of the pass, of all sessions."""
+    batch_tokens: builtins.int
+    """Tokens that the pass decided, for all sessions."""
+    gap_us: builtins.int
+    """For how long the model stood idle before the pass although a session of it was ready: what lies between two passes of
+    a busy verifier.
+    """
     def __init__(
         self,
         *,
@@ -459,10 +478,13 @@ class StepTiming(message.Message):
         rows: builtins.int = ...,
         batch_sessions: builtins.int = ...,
         queue_us: builtins.int = ...,
+        batch_rows: builtins.int = ...,
+        batch_tokens: builtins.int = ...,
+        gap_us: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "batch_sessions", b"batch_sessions", "forward_us", b"forward_us", "queue_us", b"queue_us", "rows", b"rows", "wait_us", b"wait_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "batch_rows", b"batch_rows", "batch_sessions", b"batch_sessions", "batch_tokens", b"batch_tokens", "forward_us", b"forward_us", "gap_us", b"gap_us", "queue_us", b"queue_us", "rows", b"rows", "wait_us", b"wait_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from collections import abc as abc
 from google.protobuf import descriptor as descriptor
 from google.protobuf import message as message
 from google.protobuf.internal import containers as containers
+from google.protobuf.internal import enum_type_wrapper as enum_type_wrapper
 from outrider.v1 import common_pb2 as common_pb2
 import builtins as builtins
 import sys
@@ -18,6 +19,33 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: descriptor.FileDescriptor
+
+class _DraftPart:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DraftPartEnumTypeWrapper(enum_type_wrapper._EnumTypeWrapper[_DraftPart.ValueType], builtins.type):
+    DESCRIPTOR: descriptor.EnumDescriptor
+    DRAFT_PART_UNSPECIFIED: _DraftPart.ValueType  # 0
+    """Unset: refused."""
+    DRAFT_PART_CHAIN: _DraftPart.ValueType  # 1
+    """Only the first child of each proposal: one path, with the alternatives beside it."""
+    DRAFT_PART_TREE: _DraftPart.ValueType  # 2
+    """The most promising nodes of the whole tree."""
+    DRAFT_PART_BRANCHES: _DraftPart.ValueType  # 3
+    """The most promising nodes of its share of the branches that leave the path of first children; another draft has that."""
+
+class DraftPart(_DraftPart, metaclass=_DraftPartEnumTypeWrapper):
+    """Which nodes a draft goes on below."""
+
+DRAFT_PART_UNSPECIFIED: DraftPart.ValueType  # 0
+"""Unset: refused."""
+DRAFT_PART_CHAIN: DraftPart.ValueType  # 1
+"""Only the first child of each proposal: one path, with the alternatives beside it."""
+DRAFT_PART_TREE: DraftPart.ValueType  # 2
+"""The most promising nodes of the whole tree."""
+DRAFT_PART_BRANCHES: DraftPart.ValueType  # 3
+"""The most promising nodes of its share of the branches that leave the path of first children; another draft has that."""
 
 @typing.final
 class DraftServiceDiagnoseRequest(message.Message):
@@ -160,29 +188,53 @@ class SetVocabularyResponse(message.Message):
 
 @typing.final
 class DraftPlan(message.Message):
-    """How far and how wide a draft runs ahead."""
+    """How far and how wide a draft runs ahead, and which part of the tree is its own."""
 
     DESCRIPTOR: descriptor.Descriptor
 
     DEPTH_FIELD_NUMBER: builtins.int
     WIDTH_FIELD_NUMBER: builtins.int
     PROPOSAL_TOP_K_FIELD_NUMBER: builtins.int
+    MAX_NODES_FIELD_NUMBER: builtins.int
+    MAX_BYTES_FIELD_NUMBER: builtins.int
+    MIN_CHANCE_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    SHARE_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
     depth: builtins.int
     """Nodes on the longest path below the committed tip; 0 stops drafting."""
     width: builtins.int
-    """Children proposed at each node of the chain, at least 1."""
+    """Children proposed at each node, at least 1."""
     proposal_top_k: builtins.int
     """Support size of a proposal row, at least 1."""
+    max_nodes: builtins.int
+    """Own nodes that may be alive below the committed tip, at least 1."""
+    max_bytes: builtins.int
+    """Bytes of chunks that may be sent between two commits, at least 1; a chunk that has begun is finished."""
+    min_chance: builtins.float
+    """The chance of a node is the product of Node.chance down to it; the draft goes on below none with a lower one."""
+    part: DraftPart.ValueType
+    """What the draft goes on below."""
+    share: builtins.int
+    """Of branches: the draft's share of them, from 0 on, and the number of shares."""
+    shares: builtins.int
+    """Number of shares, at least 1."""
     def __init__(
         self,
         *,
         depth: builtins.int = ...,
         width: builtins.int = ...,
         proposal_top_k: builtins.int = ...,
+        max_nodes: builtins.int = ...,
+        max_bytes: builtins.int = ...,
+        min_chance: builtins.float = ...,
+        part: DraftPart.ValueType = ...,
+        share: builtins.int = ...,
+        shares: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["depth", b"depth", "proposal_top_k", b"proposal_top_k", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["depth", b"depth", "max_bytes", b"max_bytes", "max_nodes", b"max_nodes", "min_chance", b"min_chance", "part", b"part", "proposal_top_k", b"proposal_top_k", "share", b"share", "shares", b"shares", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -298,6 +350,7 @@ class DraftRequest(message.Message):
 
     OPEN_FIELD_NUMBER: builtins.int
     COMMIT_FIELD_NUMBER: builtins.int
+    BRANCHES_FIELD_NUMBER: builtins.int
     @builtins.property
     def open(self) -> DraftOpen:
         """First message of the stream."""
@@ -306,17 +359,24 @@ class DraftRequest(message.Message):
     def commit(self) -> DraftCommit:
         """After each verdict."""
 
+    @builtins.property
+    def branches(self) -> common_pb2.DraftChunk:
+        """Nodes of other drafts of the session, in the order that the verifier is sent them: to go on below, or not to make
+        twice. Sent to drafts of the same tokenizer only.
+        """
+
     def __init__(
         self,
         *,
         open: DraftOpen | None = ...,
         commit: DraftCommit | None = ...,
+        branches: common_pb2.DraftChunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["commit", b"commit", "kind", b"kind", "open", b"open"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["branches", b"branches", "commit", b"commit", "kind", b"kind", "open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["commit", b"commit", "kind", b"kind", "open", b"open"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["branches", b"branches", "commit", b"commit", "kind", b"kind", "open", b"open"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = typing.Literal["open", "commit"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = typing.Literal["open", "commit", "branches"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 

@@ -328,6 +328,7 @@ class DraftStats(message.Message):
     WIRE_US_FIELD_NUMBER: builtins.int
     PACED_NODES_FIELD_NUMBER: builtins.int
     PACE_US_FIELD_NUMBER: builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the draft."""
     drafted_tokens: builtins.int
@@ -348,6 +349,8 @@ class DraftStats(message.Message):
     """Nodes that came right behind others, without a commit between: the draft made them one after another."""
     pace_us: builtins.int
     """Time over which they came, in microseconds."""
+    cached_tokens: builtins.int
+    """Prompt tokens whose KV was reused by the draft."""
     def __init__(
         self,
         *,
@@ -361,10 +364,11 @@ class DraftStats(message.Message):
         wire_us: builtins.int = ...,
         paced_nodes: builtins.int = ...,
         pace_us: builtins.int = ...,
+        cached_tokens: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "pace_us", b"pace_us", "paced_nodes", b"paced_nodes", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "cached_tokens", b"cached_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "pace_us", b"pace_us", "paced_nodes", b"paced_nodes", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,6 +398,8 @@ class GenerateStats(message.Message):
     QUEUE_US_FIELD_NUMBER: builtins.int
     ACCEPT_US_FIELD_NUMBER: builtins.int
     RECONCILE_US_FIELD_NUMBER: builtins.int
+    GAP_US_FIELD_NUMBER: builtins.int
+    BATCH_ROWS_FIELD_NUMBER: builtins.int
     prompt_tokens: builtins.int
     """Tokens of the prompt."""
     cached_tokens: builtins.int
@@ -444,6 +450,16 @@ class GenerateStats(message.Message):
     def accepted_per_position(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """At index i the passes whose accepted path had more than i nodes."""
 
+    @builtins.property
+    def gap_us(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each verdict the time for which the target stood idle before its pass although the pass could have begun, in
+        microseconds.
+        """
+
+    @builtins.property
+    def batch_rows(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each verdict the rows that its pass ran, for all sessions."""
+
     def __init__(
         self,
         *,
@@ -467,10 +483,12 @@ class GenerateStats(message.Message):
         queue_us: builtins.int = ...,
         accept_us: builtins.int = ...,
         reconcile_us: builtins.int = ...,
+        gap_us: abc.Iterable[builtins.int] | None = ...,
+        batch_rows: abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "accepted_per_position", b"accepted_per_position", "accepted_tokens", b"accepted_tokens", "cached_tokens", b"cached_tokens", "drafted_passes", b"drafted_passes", "drafts", b"drafts", "emitted_tokens", b"emitted_tokens", "first_token_us", b"first_token_us", "forward_us", b"forward_us", "messages", b"messages", "pass_rows", b"pass_rows", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "reconcile_us", b"reconcile_us", "resumes", b"resumes", "target_passes", b"target_passes", "total_us", b"total_us", "verified_tokens", b"verified_tokens", "wait_us", b"wait_us", "wire_bytes", b"wire_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "accepted_per_position", b"accepted_per_position", "accepted_tokens", b"accepted_tokens", "batch_rows", b"batch_rows", "cached_tokens", b"cached_tokens", "drafted_passes", b"drafted_passes", "drafts", b"drafts", "emitted_tokens", b"emitted_tokens", "first_token_us", b"first_token_us", "forward_us", b"forward_us", "gap_us", b"gap_us", "messages", b"messages", "pass_rows", b"pass_rows", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "reconcile_us", b"reconcile_us", "resumes", b"resumes", "target_passes", b"target_passes", "total_us", b"total_us", "verified_tokens", b"verified_tokens", "wait_us", b"wait_us", "wire_bytes", b"wire_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -201,29 +201,37 @@ class TokenizeResponse(message.Message):
 
 @typing.final
 class ReadinessPolicy(message.Message):
-    """When a session is verified: as soon as min_nodes candidates wait, or max_wait_us have passed since its last verdict."""
+    """When a session is verified, and how much of its tree: as soon as the tree is min_depth deep, or max_wait_us have passed
+    since its last verdict.
+    """
 
     DESCRIPTOR: descriptor.Descriptor
 
-    MIN_NODES_FIELD_NUMBER: builtins.int
+    MIN_DEPTH_FIELD_NUMBER: builtins.int
     MAX_WAIT_US_FIELD_NUMBER: builtins.int
     MAX_ROWS_FIELD_NUMBER: builtins.int
-    min_nodes: builtins.int
-    """Candidates below the tip to wait for; 0 never waits."""
+    MIN_CHANCE_FIELD_NUMBER: builtins.int
+    min_depth: builtins.int
+    """Tokens of the longest path below the tip to wait for; 0 never waits. Where drafts draw (rejection, block), 1 at most
+    is waited for: what follows a sampled token must not decide when it is verified.
+    """
     max_wait_us: builtins.int
     """Longest wait, in microseconds."""
     max_rows: builtins.int
     """Largest number of drafted nodes in one pass."""
+    min_chance: builtins.float
+    """The chance of a node is the product of Node.chance down to it; a node with a lower one is not verified."""
     def __init__(
         self,
         *,
-        min_nodes: builtins.int = ...,
+        min_depth: builtins.int = ...,
         max_wait_us: builtins.int = ...,
         max_rows: builtins.int = ...,
+        min_chance: builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["max_rows", b"max_rows", "max_wait_us", b"max_wait_us", "min_nodes", b"min_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["max_rows", b"max_rows", "max_wait_us", b"max_wait_us", "min_chance", b"min_chance", "min_depth", b"min_depth"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from outrider.types import (
     Chunk,
     DraftCommit,
     DraftOpening,
+    DraftPart,
     DraftPlan,
     ModelInfo,
     Node,
@@ -41,6 +42,13 @@ _KINDS = {
 }
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
+_PARTS = {
+    draft_pb2.DRAFT_PART_CHAIN: DraftPart.CHAIN,
+    draft_pb2.DRAFT_PART_TREE: DraftPart.TREE,
+    draft_pb2.DRAFT_PART_BRANCHES: DraftPart.BRANCHES,
+}
+_PART_NUMBERS = {part: number for number, part in _PARTS.items()}
+
 
 def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int = 0) -> Chunk:
     """A draft's chunk, checked: ids of that draft (0: of any), tokens below `vocab_size`, sane q.
@@ -61,15 +69,22 @@ def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int
     return Chunk(nodes, rows, message.step_us, message.known_tokens, message.held_us)
 
 
+def branches_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int) -> Chunk:
+    """A chunk of other drafts for the draft `draft_index`, checked as `chunk_from` checks it."""
+    chunk = chunk_from(message, vocab_size)
+    for node in chunk.nodes:
+        if node.id >> DRAFT_INDEX_SHIFT == draft_index:
+            raise InvalidArgumentError(
+                f"node {node.id} carries the index of this draft; send it those of others only"
+            )
+    return chunk
+
+
 def _node_from(message: common_pb2.Node, vocab_size: int, draft_index: int) -> Node:
     owner = message.id >> DRAFT_INDEX_SHIFT
     if owner == 0 or (draft_index and owner != draft_index):
         raise InvalidArgumentError(
             f"node {message.id} carries draft index {owner}; this draft's index is {draft_index}"
-        )
-    if message.parent_id >> DRAFT_INDEX_SHIFT not in (0, owner):
-        raise InvalidArgumentError(
-            f"node {message.id} hangs off node {message.parent_id} of another draft"
         )
     if message.token >= vocab_size:
         raise InvalidArgumentError(
@@ -79,7 +94,16 @@ def _node_from(message: common_pb2.Node, vocab_size: int, draft_index: int) -> N
         raise InvalidArgumentError(f"node {message.id} has q = {message.q}; give 0 to 1")
     if message.kind not in _KINDS:
         raise InvalidArgumentError(f"node {message.id} is neither SAMPLED nor LISTED")
-    return Node(message.id, message.parent_id, message.token, message.q, _KINDS[message.kind])
+    if not 0 <= message.chance <= 1.0001:
+        raise InvalidArgumentError(f"node {message.id} has chance = {message.chance}; give 0 to 1")
+    return Node(
+        message.id,
+        message.parent_id,
+        message.token,
+        message.q,
+        _KINDS[message.kind],
+        min(message.chance, 1.0),
+    )
 
 
 def _row_from(message: common_pb2.ProposalRow, vocab_size: int) -> ProposalRow:
@@ -105,7 +129,12 @@ def chunk_to(chunk: Chunk) -> common_pb2.DraftChunk:
     return common_pb2.DraftChunk(
         nodes=[
             common_pb2.Node(
-                id=n.id, parent_id=n.parent_id, token=n.token, q=n.q, kind=_KIND_NUMBERS[n.kind]
+                id=n.id,
+                parent_id=n.parent_id,
+                token=n.token,
+                q=n.q,
+                kind=_KIND_NUMBERS[n.kind],
+                chance=n.chance,
             )
             for n in chunk.nodes
         ],
@@ -121,25 +150,50 @@ def chunk_to(chunk: Chunk) -> common_pb2.DraftChunk:
 
 def plan_from(message: draft_pb2.DraftPlan) -> DraftPlan:
     """Raises InvalidArgumentError for values out of bounds."""
-    return DraftPlan(message.depth, message.width, message.proposal_top_k)
+    if message.part not in _PARTS:
+        raise InvalidArgumentError("the plan has no part; give chain, tree or branches")
+    return DraftPlan(
+        message.depth,
+        message.width,
+        message.proposal_top_k,
+        message.max_nodes,
+        message.max_bytes,
+        message.min_chance,
+        _PARTS[message.part],
+        message.share,
+        message.shares,
+    )
 
 
 def plan_to(plan: DraftPlan) -> draft_pb2.DraftPlan:
     """The inverse of `plan_from`."""
     return draft_pb2.DraftPlan(
-        depth=plan.depth, width=plan.width, proposal_top_k=plan.proposal_top_k
+        depth=plan.depth,
+        width=plan.width,
+        proposal_top_k=plan.proposal_top_k,
+        max_nodes=plan.max_nodes,
+        max_bytes=plan.max_bytes,
+        min_chance=plan.min_chance,
+        part=_PART_NUMBERS[plan.part],
+        share=plan.share,
+        shares=plan.shares,
     )
 
 
 def policy_from(message: verify_pb2.ReadinessPolicy) -> ReadinessPolicy:
     """Raises InvalidArgumentError for values out of bounds."""
-    return ReadinessPolicy(message.min_nodes, message.max_wait_us, message.max_rows)
+    return ReadinessPolicy(
+        message.min_depth, message.max_wait_us, message.max_rows, message.min_chance
+    )
 
 
 def policy_to(policy: ReadinessPolicy) -> verify_pb2.ReadinessPolicy:
     """The inverse of `policy_from`."""
     return verify_pb2.ReadinessPolicy(
-        min_nodes=policy.min_nodes, max_wait_us=policy.max_wait_us, max_rows=policy.max_rows
+        min_depth=policy.min_depth,
+        max_wait_us=policy.max_wait_us,
+        max_rows=policy.max_rows,
+        min_chance=policy.min_chance,
     )
 
 
@@ -258,6 +312,9 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
             timing.rows,
             timing.batch_sessions,
             timing.queue_us,
+            timing.batch_rows,
+            timing.batch_tokens,
+            timing.gap_us,
         ),
         logprobs=tuple(
             TokenLogprobs(entry.logprob, tuple(zip(entry.top_ids, entry.top_logprobs, strict=True)))
@@ -284,6 +341,9 @@ def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
             rows=timing.rows,
             batch_sessions=timing.batch_sessions,
             queue_us=timing.queue_us,
+            batch_rows=timing.batch_rows,
+            batch_tokens=timing.batch_tokens,
+            gap_us=timing.gap_us,
         ),
         logprobs=[
             verify_pb2.TokenLogprobs(

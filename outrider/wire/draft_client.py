@@ -53,6 +53,10 @@ class DraftStream(Link[draft_pb2.DraftRequest]):
         """Tells the draft what was emitted, and its plan from now on."""
         self.send(draft_pb2.DraftRequest(commit=commit_to(commit)))
 
+    def branches(self, relayed: RelayedChunk) -> None:
+        """Tells the draft what another draft of the session made."""
+        self.send(draft_pb2.DraftRequest(branches=relayed.message))
+
 
 class DraftClient:
     """Calls one draft service."""

@@ -70,7 +70,7 @@ def path_of(node: TreeNode) -> Path:
 
 def drafted(session: DraftSession) -> dict[Path, float]:
     """All paths below the tip, and the q of their last tokens."""
-    return {path_of(n): n.listed_q for n in session.tree.root.descendants()}
+    return {path_of(n): n.chance for n in session.tree.root.descendants()}
 
 
 def random_verdict(session: DraftSession, random: Random) -> list[int]:

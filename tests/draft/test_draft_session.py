@@ -87,7 +87,7 @@ def alive(root: TreeNode) -> list[list[int]]:
     levels = []
     children = list(root.children.values())
     while children:
-        levels.append([child.token for child in sorted(children, key=lambda c: c.rank)])
+        levels.append([child.token for child in sorted(children, key=lambda c: -c.chance)])
         going_on = [child for child in children if child.children]
         assert len(going_on) <= 1
         children = list(going_on[0].children.values()) if going_on else []

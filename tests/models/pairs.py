@@ -9,7 +9,6 @@ from outrider.sampling.accepting import accept
 from outrider.sampling.noise import PhiloxNoise
 from outrider.tree import Subtree, TokenTree
 from outrider.types import (
-    AcceptanceMode,
     Chunk,
     DraftCommit,
     DraftOpening,
@@ -49,7 +48,6 @@ def answer(
     tree = TokenTree()
     sequence = target.open(prompt)
     noise = PhiloxNoise(sampling.seed or 0)
-    by_rank = sampling.mode is AcceptanceMode.COUPLED and not sampling.is_greedy
     plan = plan or DraftPlan(4, 1)
     if drafter is not None:
         session = drafter.open(
@@ -70,7 +68,7 @@ def answer(
             assert chunk is None or isinstance(chunk, Chunk), chunk
             if chunk is not None:
                 assert tree.grow(chunk).added == len(chunk.nodes)
-        subtree = tree.select(16, by_rank=by_rank)
+        subtree = tree.select(16)
         pending = [*prompt, *result.tokens][len(sequence.tokens) :]
         first = sequence.next_node
         (rows,) = target.forward([_feed(sequence, pending, subtree)])

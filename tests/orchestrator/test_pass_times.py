@@ -66,7 +66,7 @@ def test_a_quicker_draft_is_waited_for_at_least_as_long_in_nodes(
     acceptance: float, a: float, b: float
 ) -> None:
     quick, slow = sorted((a, b))
-    waits = [plan(seen(acceptance, us), LIMITS, True).policy.min_nodes for us in (quick, slow)]
+    waits = [plan(seen(acceptance, us), LIMITS, True).policy.min_depth for us in (quick, slow)]
     assert waits[0] >= waits[1]
 
 
@@ -75,14 +75,14 @@ def test_a_better_draft_is_waited_for_at_least_as_long_in_nodes(
     a: float, b: float, step_us: float
 ) -> None:
     low, high = sorted((a, b))
-    waits = [plan(seen(rate, step_us), LIMITS, True).policy.min_nodes for rate in (high, low)]
+    waits = [plan(seen(rate, step_us), LIMITS, True).policy.min_depth for rate in (high, low)]
     assert waits[0] >= waits[1]
 
 
 def test_zero_candidates_to_wait_for_means_no_wait() -> None:
     limits = replace(LIMITS, wait_nodes=0, max_wait_us=9_000)
     policy = plan(seen(0.9, 100.0), limits, True).policy
-    assert (policy.min_nodes, policy.max_wait_us) == (0, 0)
+    assert (policy.min_depth, policy.max_wait_us) == (0, 0)
 
 
 def test_a_step_of_a_draft_is_remembered_smoothly_and_the_nearest_round_trip_counts() -> None:

@@ -50,7 +50,7 @@ def rows(observations: Observations, limits: Limits = LIMITS) -> int:
 def test_without_drafts_nothing_is_verified_and_nothing_waited_for() -> None:
     made = plan(seen(0.9), LIMITS, has_drafts=False)
     assert made.draft.depth == made.policy.max_rows == 0
-    assert made.policy.min_nodes == made.policy.max_wait_us == 0
+    assert made.policy.min_depth == made.policy.max_wait_us == 0
 
 
 def test_without_run_ahead_a_draft_stops_where_the_next_pass_ends() -> None:
@@ -94,29 +94,29 @@ def test_waiting_pays_after_a_miss_where_drafts_are_quick_and_not_where_they_are
     quick = plan(seen(0.8, step_us=500), LIMITS, has_drafts=True).policy
     slow = plan(seen(0.8, step_us=60_000), LIMITS, has_drafts=True).policy
     far = plan(seen(0.8, round_trip_us=200_000), LIMITS, has_drafts=True).policy
-    assert quick.min_nodes > 0
+    assert quick.min_depth > 0
     assert 0 < quick.max_wait_us < 30_000
-    assert slow.min_nodes == slow.max_wait_us == 0
-    assert far.min_nodes == far.max_wait_us == 0
+    assert slow.min_depth == slow.max_wait_us == 0
+    assert far.min_depth == far.max_wait_us == 0
 
 
 def test_before_anything_is_known_nobody_waits() -> None:
     made = plan(Observations(), LIMITS, has_drafts=True)
-    assert made.policy.min_nodes == made.policy.max_wait_us == 0
+    assert made.policy.min_depth == made.policy.max_wait_us == 0
     assert made.policy.max_rows == 7
 
 
 def test_what_the_deployment_fixes_is_kept() -> None:
     fixed = replace(LIMITS, wait_nodes=3, max_wait_us=9_000)
     policy = plan(seen(0.1, step_us=60_000), replace(fixed, adaptive=False), True).policy
-    assert (policy.min_nodes, policy.max_wait_us, policy.max_rows) == (3, 9_000, 7)
+    assert (policy.min_depth, policy.max_wait_us, policy.max_rows) == (3, 9_000, 7)
 
 
 def test_a_fixed_number_of_candidates_is_waited_for_with_a_planned_patience() -> None:
     """One of the two settings alone counts too."""
     fixed = replace(LIMITS, wait_nodes=3)
     policy = plan(seen(0.1, step_us=60_000), replace(fixed, adaptive=False), True).policy
-    assert policy.min_nodes == 3
+    assert policy.min_depth == 3
     assert policy.max_wait_us > 0
 
 
@@ -151,7 +151,7 @@ def test_every_plan_is_one_that_the_services_take(
 ) -> None:
     made = plan(seen_so_far, allowed, has_drafts)  # the dataclasses refuse what is out of bounds
     assert made.policy.max_rows <= allowed.num_speculative_tokens * allowed.width
-    assert made.policy.min_nodes <= made.policy.max_rows
+    assert made.policy.min_depth <= made.policy.max_rows
     assert made.draft.depth <= 2 * allowed.num_speculative_tokens
 
 

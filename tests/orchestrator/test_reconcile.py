@@ -191,7 +191,7 @@ def test_when_the_last_draft_leaves_nobody_waits_for_drafts() -> None:
     for base in range(3):
         timing = StepTiming(forward_us=100_000, rows=3)
         s.reconcile(verdict(base, 0, timing=timing))
-    assert s._plan.policy.min_nodes > 0
+    assert s._plan.policy.min_depth > 0
     s.detach(s.drafts[1], "gone")
     assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0)
 
@@ -217,7 +217,7 @@ def test_a_draft_that_is_done_is_not_lost_and_nobody_waits_for_it() -> None:
     for base in range(3):
         s.reconcile(verdict(base, 0, timing=StepTiming(forward_us=100_000, rows=3)))
     waits = s._plan.policy
-    assert waits.min_nodes > 0
+    assert waits.min_depth > 0
     link = s.drafts[1].link
     s.retire(s.drafts[1], Done("its context is full"))
     assert link.is_closed

@@ -249,8 +249,8 @@ class _Enumeration:
                 yield chance, state
                 continue
             chunk = self._simulation.send(chunk_of(proposal, head.node_id, first_id))
-            going_on = proposal.candidates[proposal.going_on]
-            below = Head(first_id + proposal.going_on, (*head.prefix, going_on.token))
+            going_on = proposal.candidates[proposal.first]
+            below = Head(first_id + proposal.first, (*head.prefix, going_on.token))
             heads = (*state.heads[:number], below, *state.heads[number + 1 :])
             under_way = (*state.under_way, (number, chunk))
             after = replace(state, heads=heads, under_way=under_way)
@@ -323,5 +323,5 @@ class _Enumeration:
 
     def _living(self, state: State) -> object:
         everything = self._tree(state).select(10**6)
-        nodes = tuple((n.token, tuple(n.ids), n.listed_q, n.rank) for n in everything.nodes)
+        nodes = tuple((n.token, tuple(n.ids), n.chance) for n in everything.nodes)
         return state.emitted, state.indices, nodes, everything.parents, everything.draws

@@ -43,9 +43,9 @@ class ForkingNoise:
         self._use(int(stream), position, index)
         return self.decide((weights / weights.sum()).tolist())
 
-    def rank(
+    def race(
         self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
-    ) -> list[int]:
+    ) -> list[tuple[int, float]]:
         """Not enumerable: coupled proposals share the target's noise."""
         raise NotImplementedError("run coupled proposals with PhiloxNoise")
 

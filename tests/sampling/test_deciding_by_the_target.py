@@ -45,10 +45,6 @@ TABLES = (
 WITHOUT_DRAFTS: tuple[Action, ...] = (Verify(0),)
 
 
-def by_rank(tree: TokenTree, budget: int) -> Subtree:
-    return tree.select(budget, by_rank=True)
-
-
 PLANS: dict[str, tuple[tuple[int, ...], tuple[Action, ...]]] = {
     "one-draft": ((1,), (Draft(0, 4), Verify(4))),
     "one-wide-draft": ((3,), (Draft(0, 4), Verify(6))),
@@ -66,8 +62,7 @@ def run(plan: tuple[tuple[int, ...], tuple[Action, ...]], sampling: SamplingPara
         production_draft(table, width=width, sampling=sampling)
         for table, width in zip(TABLES, widths, strict=False)
     ]
-    select = by_rank if sampling is COUPLED else TokenTree.select
-    return Simulation(TARGET, tuple(drafts), schedule, LENGTH, sampling, select=select)
+    return Simulation(TARGET, tuple(drafts), schedule, LENGTH, sampling, select=TokenTree.select)
 
 
 def alone(simulation: Simulation) -> Simulation:
@@ -95,7 +90,7 @@ def test_a_coupled_draft_that_equals_the_target_is_always_right() -> None:
 
     def counted(tree: TokenTree, budget: int) -> Subtree:
         rounds.append(budget)
-        return tree.select(budget, by_rank=True)
+        return tree.select(budget)
 
     schedule = (Draft(0, 3), Verify(3))
     Simulation(TARGET, (draft,), schedule, LENGTH, COUPLED, select=counted).tokens(PhiloxNoise(4))

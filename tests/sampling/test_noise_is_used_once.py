@@ -64,10 +64,10 @@ class Elsewhere:
     def choose(self, weights: Tensor, position: int, stream: Stream, index: int = 0) -> int:
         return self._noise.choose(weights, position, self._stream, 0)
 
-    def rank(
+    def race(
         self, weights: Tensor, count: int, position: int, stream: Stream, index: int = 0
-    ) -> list[int]:
-        return self._noise.rank(weights, count, position, stream, index)
+    ) -> list[tuple[int, float]]:
+        return self._noise.race(weights, count, position, stream, index)
 
 
 def with_stream(stream: Stream) -> Callable[..., proposing.Proposal]:

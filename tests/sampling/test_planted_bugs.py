@@ -200,7 +200,7 @@ def likelier_sibling(tree: TokenTree, budget: int) -> Subtree:
 def draws_that_nobody_listed(tree: TokenTree, budget: int) -> Subtree:
     """Forgets the draw of a token that another draft listed: the node is there already."""
     subtree = tree.select(budget)
-    draws = tuple(draw for draw in subtree.draws[0] if tree.root.children[draw.token].rank < 0)
+    draws = tuple(draw for draw in subtree.draws[0] if tree.root.children[draw.token].chance < 0)
     return replace(subtree, draws=(draws, *subtree.draws[1:]))
 
 

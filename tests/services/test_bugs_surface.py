@@ -109,9 +109,9 @@ async def test_a_policy_raises_no_rows_beyond_what_room_was_promised_for(local: 
     await call.write(verify_pb2.VerifyRequest(open=opening))
     assert (await call.read()).HasField("opened")
     [session] = verify.scheduler._sessions.values()
-    raised = verify_pb2.ReadinessPolicy(max_rows=4096, min_nodes=1, max_wait_us=1)
+    raised = verify_pb2.ReadinessPolicy(max_rows=4096, min_depth=1, max_wait_us=1)
     await call.write(verify_pb2.VerifyRequest(policy=raised))
-    while session.policy.min_nodes != 1:
+    while session.policy.min_depth != 1:
         await call.read()
     assert session.policy.max_rows == 3
     call.cancel()

@@ -115,9 +115,8 @@ def contents(node: TreeNode) -> object:
     """Everything that a node and those below it know."""
     children = {token: contents(child) for token, child in node.children.items()}
     return (
-        (node.token, node.position, tuple(node.ids), node.listed_q, node.rank, tuple(node.draws)),
+        (node.token, node.position, tuple(node.ids), node.chance, tuple(node.draws)),
         {key: (known.row, tuple(known.drawn.items())) for key, known in node.rows.items()},
-        dict(node.listed_counts),
         children,
     )
 

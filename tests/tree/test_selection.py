@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from slow_tree import live_paths, path_of
 
+from outrider.selection import Selection
 from outrider.tree import Draw, Subtree, TokenTree, TreeNode
 from outrider.types import DRAFT_INDEX_SHIFT, Chunk, Node, NodeKind, ProposalRow
 
@@ -47,6 +48,8 @@ def drafted(random: Random) -> Drafted:
     nodes: list[Node] = []
     rows: dict[tuple[int, int], ProposalRow] = {}
     drawn: dict[tuple[int, int], list[int]] = {}
+    chances: dict[tuple[int, int], float] = {}
+    has_chances = random.random() < 0.5
     for counter in range(size):
         draft = random.randint(1, num_drafts)
         own = [node.id for node in nodes if node.id >> DRAFT_INDEX_SHIFT == draft]
@@ -61,7 +64,11 @@ def drafted(random: Random) -> Drafted:
             probs = [random.uniform(0.1, 1) for _ in range(VOCAB)]
             full = ProposalRow(parent_id, tuple(range(VOCAB)), tuple(p / sum(probs) for p in probs))
             rows.setdefault(key, full)
-        nodes.append(Node(node_id, parent_id, token, random.choice((0.05, 0.5, 0.9, 1.0)), kind))
+        q = random.choice((0.05, 0.5, 0.9, 1.0))
+        chance = random.choice((0.0, 0.1, 0.6, 1.0)) if has_chances else 0.0
+        if kind is NodeKind.SAMPLED:
+            chance = chances.setdefault(key, chance)  # of the row, whatever is drawn from it
+        nodes.append(Node(node_id, parent_id, token, q, kind, chance))
     return Drafted(tuple(nodes), rows)
 
 
@@ -108,31 +115,26 @@ def random(request: pytest.FixtureRequest) -> Random:
     return Random(request.param)
 
 
-@pytest.fixture(params=[False, True], ids=["by-q", "by-rank"])
-def by_rank(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-def test_selection_is_within_the_budget(random: Random, by_rank: bool) -> None:
+def test_selection_is_within_the_budget(random: Random) -> None:
     tree = drafted(random).tree()
-    assert all(len(tree.select(b, by_rank=by_rank)) <= b for b in range(16))
+    assert all(len(tree.select(b)) <= b for b in range(16))
 
 
-def test_selection_uses_the_whole_budget(random: Random, by_rank: bool) -> None:
+def test_selection_uses_the_whole_budget(random: Random) -> None:
     tree = drafted(random).tree()
     size = len(list(tree.root.descendants()))
-    sizes = [len(tree.select(b, by_rank=by_rank)) for b in range(16)]
+    sizes = [len(tree.select(b)) for b in range(16)]
     assert sizes == [min(b, size) for b in range(16)]
 
 
-def test_parents_come_first(random: Random, by_rank: bool) -> None:
-    subtree = drafted(random).tree().select(6, by_rank=by_rank)
+def test_parents_come_first(random: Random) -> None:
+    subtree = drafted(random).tree().select(6)
     assert all(parent <= index for index, parent in enumerate(subtree.parents))
 
 
-def test_parents_are_the_parents_in_the_tree(random: Random, by_rank: bool) -> None:
+def test_parents_are_the_parents_in_the_tree(random: Random) -> None:
     tree = drafted(random).tree()
-    subtree = tree.select(6, by_rank=by_rank)
+    subtree = tree.select(6)
     rows = (tree.root, *subtree.nodes)
     assert all(
         node.parent is rows[parent]
@@ -140,8 +142,8 @@ def test_parents_are_the_parents_in_the_tree(random: Random, by_rank: bool) -> N
     )
 
 
-def test_children_lead_to_the_rows_of_their_tokens(random: Random, by_rank: bool) -> None:
-    subtree = drafted(random).tree().select(6, by_rank=by_rank)
+def test_children_lead_to_the_rows_of_their_tokens(random: Random) -> None:
+    subtree = drafted(random).tree().select(6)
     reached = {
         (row, child): token
         for row, children in enumerate(subtree.children)
@@ -154,17 +156,15 @@ def test_children_lead_to_the_rows_of_their_tokens(random: Random, by_rank: bool
     assert reached == expected
 
 
-def test_draws_lead_to_selected_children(random: Random, by_rank: bool) -> None:
-    subtree = drafted(random).tree().select(6, by_rank=by_rank)
+def test_draws_lead_to_selected_children(random: Random) -> None:
+    subtree = drafted(random).tree().select(6)
     for draws, children in zip(subtree.draws, subtree.children, strict=True):
         assert all(draw.token in children for draw in draws)
 
 
-def test_draws_of_a_node_are_tested_in_the_order_they_arrived_without_a_gap(
-    random: Random, by_rank: bool
-) -> None:
+def test_draws_of_a_node_are_tested_in_the_order_they_arrived_without_a_gap(random: Random) -> None:
     tree = drafted(random).tree()
-    subtree = tree.select(random.randint(0, 12), by_rank=by_rank)
+    subtree = tree.select(random.randint(0, 12))
     for node, draws in zip((tree.root, *subtree.nodes), subtree.draws, strict=True):
         assert list(draws) == node.draws[: len(draws)]
 
@@ -193,14 +193,61 @@ def test_likelier_listed_nodes_come_first() -> None:
     assert [node.token for node in tree.select(2).nodes] == [1, 0]
 
 
-def test_under_shared_noise_first_listed_nodes_come_first() -> None:
+def test_a_chance_that_the_draft_estimated_counts_more_than_q() -> None:
     tree = TokenTree()
-    tree.grow(Chunk((listed(0, 0.2), listed(1, 0.7), listed(2, 0.1))))
-    assert [node.token for node in tree.select(2, by_rank=True).nodes] == [0, 1]
+    nodes = (listed(0, 0.2), listed(1, 0.7), listed(2, 0.1))
+    chances = (0.8, 0.12, 0.04)
+    tree.grow(Chunk(tuple(replace(n, chance=c) for n, c in zip(nodes, chances, strict=True))))
+    assert [node.token for node in tree.select(2).nodes] == [0, 1]
 
 
+def survivals(tree: TokenTree, subtree: Subtree) -> list[float]:
+    """For each node of a selection of LISTED ones the product of chances down to it."""
+    known = {id(tree.root): 1.0}
+    for node in subtree.nodes:
+        known[id(node)] = known[id(node.parent)] * node.chance
+    return [known[id(node)] for node in subtree.nodes]
+
+
+@pytest.mark.parametrize("min_chance", [0.0, 0.05, 0.3, 0.9, 1.0])
+def test_nodes_below_the_least_chance_are_left_out(random: Random, min_chance: float) -> None:
+    made = drafted(random)
+    listed_only = tuple(replace(node, kind=NodeKind.LISTED) for node in made.nodes)
+    tree = replace(made, nodes=listed_only, rows={}).tree()
+    everything = tree.select(EVERYTHING)
+    expected = [s for s in survivals(tree, everything) if s >= min_chance]
+    chosen = tree.select(EVERYTHING, min_chance=min_chance)
+    assert sorted(survivals(tree, chosen)) == sorted(expected)
+
+
+def test_trees_of_one_pass_share_its_budget_by_chance() -> None:
+    trees = []
+    for q in (0.9, 0.5):
+        tree = TokenTree()
+        ids = [1 << DRAFT_INDEX_SHIFT | counter for counter in range(4)]
+        parents = [0, *ids]
+        tree.grow(
+            Chunk(tuple(Node(i, parents[n], 1, q, NodeKind.LISTED) for n, i in enumerate(ids)))
+        )
+        trees.append(tree)
+    for budget, sizes in enumerate([(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (4, 1), (4, 2)]):
+        both = Selection()
+        for tree in trees:
+            both.add(tree.root)
+        assert tuple(map(len, both.take(budget))) == sizes
+
+
+def test_a_tree_alone_in_a_pass_is_selected_as_by_itself(random: Random) -> None:
+    tree = drafted(random).tree()
+    for most in range(8):
+        selection = Selection()
+        selection.add(tree.root, most=most)
+        assert selection.take(EVERYTHING) == [tree.select(most)]
+
+
+@pytest.mark.parametrize("min_chance", [0.0, 0.2])
 def test_another_drawn_token_does_not_change_which_draws_are_tested_up_to_it(
-    random: Random,
+    random: Random, min_chance: float
 ) -> None:
     """Every token that a draw could have been, at every budget; its descendants move along."""
     for _ in range(WORLDS):
@@ -215,14 +262,17 @@ def test_another_drawn_token_does_not_change_which_draws_are_tested_up_to_it(
             }
             for token in set(range(VOCAB)) - siblings:
                 other = made.with_node(replace(node, token=token)).tree()
+                keys = up_to(tree, node, place)
                 for budget in range(len(made.nodes) + 1):
-                    keys = up_to(tree, node, place)
-                    before, after = drawn_in(tree.select(budget)), drawn_in(other.select(budget))
+                    before, after = (
+                        drawn_in(t.select(budget, min_chance=min_chance)) for t in (tree, other)
+                    )
                     assert [key in after for key in keys] == [key in before for key in keys]
 
 
+@pytest.mark.parametrize("min_chance", [0.0, 0.2])
 def test_descendants_of_a_draw_do_not_change_which_draws_are_tested_up_to_it(
-    random: Random,
+    random: Random, min_chance: float
 ) -> None:
     for _ in range(WORLDS):
         made = drafted(random)
@@ -236,7 +286,9 @@ def test_descendants_of_a_draw_do_not_change_which_draws_are_tested_up_to_it(
             bare = replace(made, nodes=kept).tree()
             keys = up_to(tree, node, place_of(tree, made, node))
             for budget in range(len(made.nodes) + 1):
-                before, after = drawn_in(tree.select(budget)), drawn_in(bare.select(budget))
+                before, after = (
+                    drawn_in(t.select(budget, min_chance=min_chance)) for t in (tree, bare)
+                )
                 assert [key in after for key in keys] == [key in before for key in keys]
 
 

@@ -37,7 +37,7 @@ from verify_service.settings import VerifySettings
 from verify_service.verifier import Verifier
 
 LAW = ScriptedLaw(vocab=8)
-A_MINUTE = ReadinessPolicy(min_nodes=1, max_wait_us=60_000_000, max_rows=8)
+A_MINUTE = ReadinessPolicy(min_depth=1, max_wait_us=60_000_000, max_rows=8)
 
 
 class FakeTime:
@@ -297,7 +297,7 @@ async def test_without_drafts_it_waits_no_longer_than_its_policy(
 async def test_no_more_candidates_are_waited_for_than_the_tree_can_hold(
     start: Start, clock: FakeTime
 ) -> None:
-    policy = ReadinessPolicy(min_nodes=8, max_wait_us=60_000_000, max_rows=8)
+    policy = ReadinessPolicy(min_depth=8, max_wait_us=60_000_000, max_rows=8)
     scheduler, _ = start(max_tree_nodes=2)
     session = await scheduler.open(opening(prompt=(1,), policy=policy))
     nodes = [Node(1 << 24 | i, 0, i, 0.1, NodeKind.LISTED) for i in range(8)]
@@ -310,7 +310,7 @@ async def test_rejection_is_not_timed_by_what_follows_a_drawn_token(
     start: Start, clock: FakeTime
 ) -> None:
     """One candidate at the tip is enough; how many hang below it tells what it is."""
-    policy = ReadinessPolicy(min_nodes=8, max_wait_us=60_000_000, max_rows=8)
+    policy = ReadinessPolicy(min_depth=8, max_wait_us=60_000_000, max_rows=8)
     rejection = SamplingParams(seed=1, mode=AcceptanceMode.REJECTION)
     scheduler, model = start()
     session = await scheduler.open(opening(prompt=(1,), policy=policy, sampling=rejection))

@@ -32,7 +32,7 @@ SAMPLING = common.SamplingParams(
 STOP = common.StopConditions(max_tokens=64, stop_token_ids=[7, 9], ignore_eos=True, min_tokens=5)
 CHUNK = common.DraftChunk(
     nodes=[
-        common.Node(id=1 << 24, parent_id=3, token=5, q=0.75, kind="NODE_KIND_SAMPLED"),
+        common.Node(id=1 << 24, parent_id=3, token=5, q=0.75, kind="NODE_KIND_SAMPLED", chance=0.5),
         common.Node(id=1 << 24 | 1, parent_id=1 << 24, token=6, q=0.5, kind="NODE_KIND_LISTED"),
     ],
     rows=[common.ProposalRow(parent_id=3, ids=[5, 6], probs=[0.75, 0.25])],
@@ -41,7 +41,7 @@ CHUNK = common.DraftChunk(
     held_us=12000,
 )
 INFO = common.ModelInfo(
-    protocol_version=2,
+    protocol_version=3,
     model_name="scripted:vocab=16",
     backend="scripted",
     tokenizer_hash="ab" * 32,
@@ -53,8 +53,18 @@ INFO = common.ModelInfo(
     takes_vocabulary=True,
     known_vocabularies=[common.KnownVocabulary(tokenizer_hash="cd" * 32, shared_tokens=12)],
 )
-PLAN = draft.DraftPlan(depth=14, width=2, proposal_top_k=64)
-POLICY = verify.ReadinessPolicy(min_nodes=2, max_wait_us=5000, max_rows=14)
+PLAN = draft.DraftPlan(
+    depth=14,
+    width=2,
+    proposal_top_k=64,
+    max_nodes=300,
+    max_bytes=70000,
+    min_chance=0.25,
+    part="DRAFT_PART_BRANCHES",
+    share=1,
+    shares=3,
+)
+POLICY = verify.ReadinessPolicy(min_depth=2, max_wait_us=5000, max_rows=14, min_chance=0.125)
 CHAT = common.Chat(messages=[common.ChatMessage(role="user", content="hé")])
 SERVICE = orchestrator.Service(
     name="a",
@@ -83,6 +93,7 @@ STATS = orchestrator.GenerateStats(
             wire_us=29,
             paced_nodes=30,
             pace_us=31,
+            cached_tokens=32,
         ),
     ],
     first_token_us=9,
@@ -98,6 +109,8 @@ STATS = orchestrator.GenerateStats(
     queue_us=23,
     accept_us=24,
     reconcile_us=25,
+    gap_us=[26, 27],
+    batch_rows=[28, 29],
 )
 VERDICT = verify.Verdict(
     round_index=4,
@@ -107,7 +120,15 @@ VERDICT = verify.Verdict(
     drafted=2,
     finish_reason="FINISH_REASON_STOP",
     timing=common.StepTiming(
-        wait_us=1, forward_us=2**40, accept_us=3, rows=3, batch_sessions=2, queue_us=4
+        wait_us=1,
+        forward_us=2**40,
+        accept_us=3,
+        rows=3,
+        batch_sessions=2,
+        queue_us=4,
+        batch_rows=5,
+        batch_tokens=6,
+        gap_us=7,
     ),
     logprobs=[
         verify.TokenLogprobs(logprob=-0.5, top_ids=[5, 6], top_logprobs=[-0.5, -2.25]),
@@ -118,7 +139,7 @@ VERDICT = verify.Verdict(
 )
 HOST = common.HostFacts(
     version="0.1.0",
-    protocol_version=2,
+    protocol_version=3,
     versions=[common.LibraryVersion(name="python", version="3.11.2")],
     system="Linux 6.1",
     cpu="a processor",
@@ -163,6 +184,7 @@ MESSAGES: dict[str, Message] = {
             min_tokens=5,
         )
     ),
+    "draft_branches": draft.DraftRequest(branches=CHUNK),
     "draft_commit": draft.DraftRequest(
         commit=draft.DraftCommit(base=3, tokens=[5, 6], plan=PLAN, fresh=True)
     ),

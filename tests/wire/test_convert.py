@@ -27,7 +27,7 @@ from wire_values import (
 
 from orchestrator.servicer import request_from
 from outrider.errors import InvalidArgumentError, ProtocolMismatchError
-from outrider.types import Chunk, FinishReason
+from outrider.types import PROTOCOL_VERSION, Chunk, FinishReason
 from outrider.v1 import common_pb2, draft_pb2, orchestrator_pb2, verify_pb2
 from outrider.wire import convert, convert_sampling
 
@@ -69,6 +69,10 @@ def chunk_of(draft_index: int) -> Callable[[Any], Chunk]:
     return lambda message: convert.chunk_from(message, VOCAB, draft_index)
 
 
+def branches_for(draft_index: int) -> Callable[[Any], Chunk]:
+    return lambda message: convert.branches_from(message, VOCAB, draft_index)
+
+
 def duplicate_row(message: Any) -> None:
     message.rows.add().CopyFrom(message.rows[0])
 
@@ -83,7 +87,11 @@ HOSTILE: list[tuple[str, Message, Callable[[Any], object], Callable[[Any], objec
     ("many", CHUNK, put("nodes", [CHUNK.nodes[0]] * 4097), chunk_of(1), "4097 nodes"),
     ("other-draft", CHUNK, lambda m: None, chunk_of(2), "draft index 1; this draft's index is 2"),
     ("no-draft", CHUNK, put("nodes.0.id", 5), chunk_of(0), "draft index 0"),
-    ("other-parent", CHUNK, put("nodes.1.parent_id", 2 << 24), chunk_of(1), "of another draft"),
+    *(
+        (f"chance-{x}", CHUNK, put("nodes.1.chance", x), chunk_of(1), "has chance = .*0 to 1")
+        for x in (math.nan, math.inf, -0.25, 1.5)
+    ),
+    ("own-branch", CHUNK, lambda m: None, branches_for(1), "the index of this draft"),
     ("token", CHUNK, put("nodes.0.token", VOCAB), chunk_of(1), "token 50; the target knows 50"),
     ("token-max", CHUNK, put("nodes.0.token", 2**32 - 1), chunk_of(1), "token 4294967295"),
     *(
@@ -110,7 +118,24 @@ HOSTILE: list[tuple[str, Message, Callable[[Any], object], Callable[[Any], objec
     ("width", PLAN, put("width", 33), convert.plan_from, "width is 33"),
     ("top-k-0", PLAN, put("proposal_top_k", 0), convert.plan_from, "proposal_top_k is 0"),
     ("top-k", PLAN, put("proposal_top_k", 1025), convert.plan_from, "proposal_top_k is 1025"),
-    ("min-nodes", POLICY, put("min_nodes", 4097), convert.policy_from, "min_nodes is 4097"),
+    ("max-nodes-0", PLAN, put("max_nodes", 0), convert.plan_from, "max_nodes is 0"),
+    ("max-nodes", PLAN, put("max_nodes", 8193), convert.plan_from, "max_nodes is 8193"),
+    ("max-bytes-0", PLAN, put("max_bytes", 0), convert.plan_from, "max_bytes is 0"),
+    ("max-bytes", PLAN, put("max_bytes", 2**26 + 1), convert.plan_from, "64 MiB"),
+    ("part-0", PLAN, put("part", 0), convert.plan_from, "no part"),
+    ("part", PLAN, put("part", 9), convert.plan_from, "no part"),
+    ("share", PLAN, put("share", 3), convert.plan_from, "number 3 of 3"),
+    ("shares-0", PLAN, put("shares", 0), convert.plan_from, "number 1 of 0"),
+    ("shares", PLAN, put("shares", 256), convert.plan_from, "at most 255"),
+    *(
+        (f"{name}-chance-{x}", message, put("min_chance", x), read, "min_chance is .*0 to 1")
+        for name, message, read in (
+            ("plan", PLAN, convert.plan_from),
+            ("policy", POLICY, convert.policy_from),
+        )
+        for x in (math.nan, math.inf, -0.25, 1.5)
+    ),
+    ("min-depth", POLICY, put("min_depth", 257), convert.policy_from, "min_depth is 257"),
     ("wait", POLICY, put("max_wait_us", 60_000_001), convert.policy_from, "max_wait_us is"),
     ("max-rows", POLICY, put("max_rows", 4097), convert.policy_from, "max_rows is 4097"),
 ]
@@ -131,7 +156,7 @@ for side, message, read in (
 HOSTILE += [
     ("index-0", DRAFT_OPEN, put("draft_index", 0), convert.draft_opening_from, "is 0; give 1"),
     ("index", DRAFT_OPEN, put("draft_index", 256), convert.draft_opening_from, "to 255"),
-    ("no-plan", DRAFT_OPEN, lambda m: m.ClearField("plan"), convert.draft_opening_from, "width"),
+    ("no-plan", DRAFT_OPEN, lambda m: m.ClearField("plan"), convert.draft_opening_from, "no part"),
     (
         "no-stop",
         VERIFY_OPEN,
@@ -206,7 +231,9 @@ def test_the_unchanged_messages_are_taken() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2**32 - 1])
 def test_a_peer_of_another_protocol_version_is_told_apart(version: int) -> None:
-    with pytest.raises(ProtocolMismatchError, match=rf"0\.1\.0.* version {version}, this side 2"):
+    with pytest.raises(
+        ProtocolMismatchError, match=rf"0\.1\.0.* version {version}, this side {PROTOCOL_VERSION}"
+    ):
         convert.info_from(changed(INFO, put("protocol_version", version)))
 
 

@@ -4,11 +4,13 @@ from hypothesis import strategies as st
 
 from outrider.types import (
     MAX_DRAFT_INDEX,
+    MAX_DRAFTED_NODES,
     MAX_LOGPROBS,
     AcceptanceMode,
     Chunk,
     DraftCommit,
     DraftOpening,
+    DraftPart,
     DraftPlan,
     FinishReason,
     Grammar,
@@ -73,9 +75,33 @@ def stops_of(least: int) -> st.SearchStrategy[StopConditions]:
 
 
 stops = stops_of(1)
-plans = st.builds(DraftPlan, st.integers(0, 256), st.integers(1, 32), st.integers(1, 1024))
+CHANCE = st.floats(0, 1, width=32)
+
+
+@st.composite
+def plans_of(draw: st.DrawFn) -> DraftPlan:
+    """Any plan."""
+    shares = draw(st.integers(1, MAX_DRAFT_INDEX))
+    return DraftPlan(
+        draw(st.integers(0, 256)),
+        draw(st.integers(1, 32)),
+        draw(st.integers(1, 1024)),
+        draw(st.integers(1, MAX_DRAFTED_NODES)),
+        draw(st.integers(1, 2**26)),
+        draw(CHANCE),
+        draw(st.sampled_from(DraftPart)),
+        draw(st.integers(0, shares - 1)),
+        shares,
+    )
+
+
+plans = plans_of()
 policies = st.builds(
-    ReadinessPolicy, st.integers(0, 4096), st.integers(0, 60_000_000), st.integers(0, 4096)
+    ReadinessPolicy,
+    st.integers(0, 256),
+    st.integers(0, 60_000_000),
+    st.integers(0, 4096),
+    CHANCE,
 )
 infos = st.builds(
     ModelInfo,
@@ -123,8 +149,9 @@ def chunks(draw: st.DrawFn) -> Chunk:
             index | counter,
             draw(st.integers(0, 2**24 - 1) | st.sampled_from(counters).map(lambda c: index | c)),
             draw(st.integers(0, VOCAB - 1)),
-            draw(st.floats(0, 1, width=32)),
+            draw(CHANCE),
             draw(st.sampled_from(NodeKind)),
+            draw(CHANCE),
         )
         for counter in counters
     )
@@ -153,7 +180,7 @@ def verdicts(draw: st.DrawFn) -> Verdict:
         tuple(ids),
         draw(U32),
         draw(st.none() | st.sampled_from(FinishReason)),
-        draw(st.builds(StepTiming, U64, U64, U64, U32, U32)),
+        draw(st.builds(StepTiming, U64, U64, U64, U32, U32, U64, U32, U32, U64)),
         draw(st.just(()) | st.tuples(*[logprobs] * len(tokens))),
         draw(st.booleans()),
     )

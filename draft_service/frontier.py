@@ -1,0 +1,111 @@
+"""Where a draft goes on: the leaves of its tree, the most promising first.
+
+Pure: a token tree and a plan in, nodes out. The chance of a node is the product of the chances down
+to it from the committed tip; a draft step is worth most where that is highest, because each further
+row costs the same (best-first growth; with positions as levels it is the geometric fan-out of
+Saguaro, arXiv 2603.03251, theorem 12, by measured instead of assumed chances).
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outrider.nodes import TreeNode
+from outrider.types import DraftPart, DraftPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A node to go on below, and the chance that the target gets there."""
+
+    chance: float
+    node: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A node on the way: whether it lies on the path of first children, and if not, whether the
+    branch that left it is this draft's."""
+
+    chance: float
+    is_first: bool = True
+    is_mine: bool = False
+
+
+class Frontier:
+    """The open nodes of a tree: those that nobody has gone on below.
+
+    Whoever uses it says what `is_open`, calls `restart` when the tip or the plan has changed and
+    `extend` when a node has got children.
+    """
+
+    def __init__(self, is_open: Callable[[TreeNode], bool]) -> None:
+        self._is_open = is_open
+        self._plan = DraftPlan()
+        self._deepest = 0
+        self._places: dict[TreeNode, _Place] = {}
+        self._heap: list[tuple[float, int, TreeNode]] = []
+        self._order = 0
+
+    def restart(self, root: TreeNode, plan: DraftPlan) -> None:
+        """Looks at the whole tree below `root` again."""
+        self._plan = plan
+        self._deepest = root.position + plan.depth
+        self._heap.clear()
+        self._places = {root: _Place(1.0)}
+        self._push(root)
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            self.extend(node)
+            stack.extend(node.children.values())
+
+    def extend(self, node: TreeNode) -> None:
+        """`node`, which it knows, has got children."""
+        place = self._places[node]
+        for rank, (chance, child) in enumerate(_ranked(node)):
+            if child in self._places:
+                continue
+            is_first = place.is_first and rank == 0
+            is_mine = place.is_mine
+            if place.is_first and not is_first:
+                is_mine = (child.position + rank) % self._plan.shares == self._plan.share
+            self._places[child] = _Place(place.chance * chance, is_first, is_mine)
+            self._push(child)
+
+    def best(self, most: int) -> list[Spot]:
+        """Up to `most` open nodes, the most promising first."""
+        spots: list[Spot] = []
+        passed = []
+        while self._heap and len(spots) < most:
+            entry = heapq.heappop(self._heap)
+            if self._is_open(entry[-1]):
+                passed.append(entry)
+                spots.append(Spot(-entry[0], entry[-1]))
+        for entry in passed:
+            heapq.heappush(self._heap, entry)
+        return spots
+
+    def _push(self, node: TreeNode) -> None:
+        place = self._places[node]
+        if node.position >= self._deepest or place.chance < self._plan.min_chance:
+            return
+        part = self._plan.part
+        if part is DraftPart.CHAIN and not place.is_first:
+            return
+        if part is DraftPart.BRANCHES and not place.is_mine:
+            return
+        if self._is_open(node):
+            self._order += 1
+            heapq.heappush(self._heap, (-place.chance, self._order, node))
+
+
+def _ranked(node: TreeNode) -> list[tuple[float, TreeNode]]:
+    """The children by their chances, none of which knows a SAMPLED token."""
+    drawn: dict[int, float] = {}
+    for draw in node.draws:
+        drawn[draw.token] = max(draw.chance, drawn.get(draw.token, 0.0))
+    ranked = [
+        (max(child.chance, drawn.get(child.token, 0.0)), child) for child in node.children.values()
+    ]
+    return sorted(ranked, key=lambda pair: -pair[0])

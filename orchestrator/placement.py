@@ -1,0 +1,87 @@
+"""Which drafts help a session, and which part of its tree each has. Pure.
+
+The best draft for a session is the one that gets the most tokens accepted in the time of a target
+pass, given how many sessions share it. Where there are more drafts than sessions, several help one:
+drafts of one model divide the tree between them, one grows the path of first children and the
+others the branches that leave it; a draft of another model grows a tree of its own from the same
+root, and where the two agree the verifier has one node. Drafts that cost nothing beside a pass, as
+prompt lookup, help everyone.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from outrider.types import DraftPart
+
+FREE_SHARE = 0.02
+"""A draft whose step takes less than this share of a pass is no load to anyone."""
+
+MOST_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A draft as the placement sees it: `law` tells models apart, `sessions` share it without this
+    one, `acceptance` is the chance that the target takes its first guess.
+    """
+
+    name: str
+    law: Hashable
+    sessions: int = 0
+    step_us: float = 0.0
+    acceptance: float = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a draft goes on below; see `DraftPlan`."""
+
+    part: DraftPart = DraftPart.TREE
+    share: int = 0
+    shares: int = 1
+
+
+def place(drafts: Sequence[Candidate], sessions: int, pass_us: float, most: int) -> list[str]:
+    """The names of the drafts that help one of `sessions` sessions, the best first, at most `most`.
+
+    `pass_us` is the time of a target pass; 0: not known yet.
+
+    >>> two = [Candidate("a", "smol", sessions=3), Candidate("b", "smol")]
+    >>> place(two, sessions=4, pass_us=1e5, most=8), place(two, sessions=1, pass_us=1e5, most=8)
+    (['b'], ['b', 'a'])
+    """
+    ranked = sorted(drafts, key=lambda d: -accepted_per_pass(d, pass_us))
+    free = [d for d in ranked if d.step_us and d.step_us < FREE_SHARE * pass_us]
+    paid = [d for d in ranked if d not in free]
+    allowed = max(1, len(paid) // max(1, sessions))
+    chosen = {d.name for d in (*paid[:allowed], *free)}
+    return [d.name for d in ranked if d.name in chosen][:most]
+
+
+def accepted_per_pass(draft: Candidate, pass_us: float) -> float:
+    """Tokens of a chain of the draft that are accepted in a pass, when its steps are shared."""
+    steps = float(MOST_STEPS)
+    if draft.step_us and pass_us:
+        steps = min(steps, pass_us / (draft.step_us * (1 + draft.sessions)))
+    elif draft.sessions:
+        steps /= 1 + draft.sessions
+    a = min(draft.acceptance, 0.999)
+    return float(a * (1 - a**steps) / (1 - a))
+
+
+def shares(laws: Mapping[int, Hashable]) -> dict[int, Share]:
+    """The part of each draft of a session, by its index; `laws` in the order of preference.
+
+    >>> [share.part.value for share in shares({1: "smol", 2: "ngram", 3: "smol"}).values()]
+    ['chain', 'tree', 'branches']
+    """
+    found: dict[int, Share] = {}
+    for index, law in laws.items():
+        alike = [other for other in laws if laws[other] == law]
+        if len(alike) == 1:
+            found[index] = Share()
+        elif index == alike[0]:
+            found[index] = Share(DraftPart.CHAIN)
+        else:
+            found[index] = Share(DraftPart.BRANCHES, alike.index(index) - 1, len(alike) - 1)
+    return found

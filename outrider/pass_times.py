@@ -1,0 +1,72 @@
+"""How long a forward pass takes by its number of rows, learned from past passes. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MEMORY = 0.97
+"""Weight that an observation keeps with each later one."""
+
+LEAST_SHARE = 0.2
+"""No pass is expected to take less than this share of the mean one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Least-squares line through (rows, microseconds) of past passes, older ones fading.
+
+    >>> times = PassTimes().add(1, 20_000).add(5, 80_000)
+    >>> round(times.predict(3))
+    50000
+    """
+
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+    def add(self, rows: int, us: int) -> "PassTimes":
+        """With one more pass."""
+        return PassTimes(
+            self.n * MEMORY + 1,
+            self.x * MEMORY + rows,
+            self.y * MEMORY + us,
+            self.xx * MEMORY + rows * rows,
+            self.xy * MEMORY + rows * us,
+        )
+
+    @property
+    def row_us(self) -> float:
+        """What one more row costs, in microseconds; 0 where all passes had the same."""
+        if self.n == 0:
+            return 0.0
+        mean_x, mean_y = self.x / self.n, self.y / self.n
+        spread = self.xx / self.n - mean_x**2
+        return 0.0 if spread < 1e-6 else max(0.0, (self.xy / self.n - mean_x * mean_y) / spread)
+
+    def predict(self, rows: float) -> float:
+        """Expected microseconds of a pass with `rows` rows; at least flat, never negative."""
+        if self.n == 0:
+            return 0.0
+        mean_x, mean_y = self.x / self.n, self.y / self.n
+        return max(mean_y + self.row_us * (rows - mean_x), LEAST_SHARE * mean_y)
+
+
+def most_per_time(gains: Sequence[float], times: PassTimes, rows: int = 0) -> int:
+    """How many of `gains`, which descend, a pass should take for the highest gain per time.
+
+    Each takes a row, beside the `rows` that run anyway. The gain per time rises with each further
+    one up to the best number and falls from there, since passes take a straight line of time.
+
+    >>> steep, flat = PassTimes().add(1, 100).add(2, 190), PassTimes().add(1, 100).add(9, 101)
+    >>> most_per_time([0.9, 0.3, 0.1], steep), most_per_time([0.9, 0.3, 0.1], flat)
+    (1, 3)
+    """
+    best, total, rate = 0, 0.0, 0.0
+    for count, gain in enumerate(gains, start=1):
+        total += gain
+        now = total / max(times.predict(rows + count), 1.0)
+        if now < rate:
+            break
+        best, rate = count, now
+    return best

@@ -1,0 +1,134 @@
+"""Where a draft goes on: the open nodes with the highest chances, each draft in its own part."""
+
+from random import Random
+
+import pytest
+
+from draft_service.frontier import Frontier
+from outrider.nodes import TreeNode
+from outrider.tree import TokenTree
+from outrider.types import Chunk, DraftPart, DraftPlan, Node, NodeKind, ProposalRow
+
+SEEDS = range(40)
+VOCAB = 6
+EVERY_TOKEN = tuple(range(VOCAB))
+UNIFORM = (1 / VOCAB,) * VOCAB
+
+
+@pytest.fixture(params=SEEDS)
+def random(request: pytest.FixtureRequest) -> Random:
+    return Random(request.param)
+
+
+def grown(random: Random, size: int = 40) -> TokenTree:
+    """LISTED nodes below random parents, now and then one that was drawn."""
+    tree = TokenTree()
+    ids = [0]
+    drawn = set()
+    for counter in range(size):
+        node_id, parent = 1 << 24 | counter, random.choice(ids[-12:])
+        chance, token = random.choice((0.1, 0.4, 0.7, 0.95)), random.randrange(VOCAB)
+        kind, rows = NodeKind.LISTED, ()
+        if random.random() < 0.2 and (parent, token) not in drawn:
+            drawn.add((parent, token))
+            kind, rows = NodeKind.SAMPLED, (ProposalRow(parent, EVERY_TOKEN, UNIFORM),)
+        if tree.grow(Chunk((Node(node_id, parent, token, 0.5, kind, chance),), rows)).added:
+            ids.append(node_id)
+    return tree
+
+
+def chance_of(node: TreeNode) -> float:
+    """What a node weighs among its siblings."""
+    assert node.parent is not None
+    drawn = [draw.chance for draw in node.parent.draws if draw.token == node.token]
+    return max(node.chance, *drawn, 0.0)
+
+
+def survival(root: TreeNode, node: TreeNode) -> float:
+    """The product of chances from the tip down to a node."""
+    product, at = 1.0, node
+    while at is not root:
+        product *= chance_of(at)
+        assert at.parent is not None
+        at = at.parent
+    return product
+
+
+def is_leaf(node: TreeNode) -> bool:
+    return not node.children
+
+
+def places(tree: TokenTree, plan: DraftPlan) -> dict[int, float]:
+    """The whole frontier: the nodes by identity, with their chances."""
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, plan)
+    return {id(spot.node): spot.chance for spot in frontier.best(10**6)}
+
+
+def test_a_tree_goes_on_at_every_leaf_the_likeliest_first(random: Random) -> None:
+    tree = grown(random)
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(256, part=DraftPart.TREE))
+    spots = frontier.best(10**6)
+    leaves = [node for node in tree.root.descendants() if is_leaf(node)]
+    assert {id(spot.node) for spot in spots} == {id(node) for node in leaves}
+    assert [spot.chance for spot in spots] == sorted((s.chance for s in spots), reverse=True)
+    for spot in spots:
+        assert spot.chance == pytest.approx(survival(tree.root, spot.node))
+
+
+def test_asking_changes_nothing(random: Random) -> None:
+    tree = grown(random)
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(256, part=DraftPart.TREE))
+    once = frontier.best(5)
+    assert [s.node for s in frontier.best(5)] == [s.node for s in once]
+    assert [s.node for s in frontier.best(3)] == [s.node for s in once[:3]]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("min_chance", [0.0, 0.2, 1.0])
+def test_nothing_goes_on_beyond_the_plan(random: Random, depth: int, min_chance: float) -> None:
+    tree = grown(random)
+    plan = DraftPlan(depth, min_chance=min_chance, part=DraftPart.TREE)
+    expected = {
+        id(node)
+        for node in tree.root.descendants()
+        if is_leaf(node) and node.position < depth and survival(tree.root, node) >= min_chance
+    }
+    if is_leaf(tree.root) and depth:
+        expected.add(id(tree.root))
+    assert set(places(tree, plan)) == expected
+
+
+def test_a_chain_goes_on_at_the_end_of_the_first_children_only(random: Random) -> None:
+    tree = grown(random)
+    node = tree.root
+    while node.children:
+        node = max(node.children.values(), key=chance_of)
+    assert set(places(tree, DraftPlan(256, part=DraftPart.CHAIN))) == {id(node)}
+
+
+@pytest.mark.parametrize("shares", [1, 2, 3, 7])
+def test_a_chain_and_its_branches_are_the_tree_and_nothing_twice(
+    random: Random, shares: int
+) -> None:
+    tree = grown(random)
+    whole = places(tree, DraftPlan(256, part=DraftPart.TREE))
+    parts = [places(tree, DraftPlan(256, part=DraftPart.CHAIN))]
+    for share in range(shares):
+        plan = DraftPlan(256, part=DraftPart.BRANCHES, share=share, shares=shares)
+        parts.append(places(tree, plan))
+    assert sum(map(len, parts)) == len(whole)
+    assert {key: chance for part in parts for key, chance in part.items()} == whole
+
+
+def test_children_that_came_since_are_open_and_their_parent_no_longer() -> None:
+    tree = TokenTree()
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(4, part=DraftPart.TREE))
+    assert [spot.node for spot in frontier.best(9)] == [tree.root]
+    nodes = [Node(1 << 24 | i, 0, i, 0.5, NodeKind.LISTED, c) for i, c in enumerate((0.2, 0.7))]
+    tree.grow(Chunk(tuple(nodes)))
+    frontier.extend(tree.root)
+    assert [(spot.node.token, spot.chance) for spot in frontier.best(9)] == [(1, 0.7), (0, 0.2)]

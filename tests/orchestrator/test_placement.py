@@ -1,0 +1,93 @@
+"""Which drafts help a session, and how those of one model divide the tree."""
+
+from random import Random
+
+import pytest
+
+from orchestrator.placement import Candidate, Share, accepted_per_pass, place, shares
+from outrider.types import DraftPart
+
+PASS_US = 100_000.0
+
+
+def drafts(count: int, **facts: float) -> list[Candidate]:
+    return [Candidate(f"d{i}", "smol", 0, **facts) for i in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_a_session_alone_has_them_all(count: int) -> None:
+    assert len(place(drafts(count), 1, PASS_US, 255)) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "sessions", "each"), [(4, 64, 1), (4, 4, 1), (8, 3, 2), (0, 3, 0)]
+)
+def test_many_sessions_share_them(count: int, sessions: int, each: int) -> None:
+    assert len(place(drafts(count), sessions, PASS_US, 255)) == each
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_no_more_than_the_request_allows(most: int) -> None:
+    assert len(place(drafts(5), 1, PASS_US, most)) == most
+
+
+def test_sessions_spread_evenly() -> None:
+    loads = dict.fromkeys("abcd", 0)
+    for sessions in range(1, 65):
+        seen = [Candidate(name, "smol", load, step_us=4_000) for name, load in loads.items()]
+        chosen = place(seen, max(4, sessions), PASS_US, 255)
+        loads[chosen[0]] += 1
+    assert max(loads.values()) - min(loads.values()) <= 1
+
+
+def test_a_faster_draft_gets_more_sessions_than_a_slow_one() -> None:
+    loads = {"fast": 0, "slow": 0}
+    steps = {"fast": 4_000, "slow": 16_000}
+    for _ in range(30):
+        seen = [Candidate(n, n, load, step_us=steps[n]) for n, load in loads.items()]
+        loads[place(seen, 30, PASS_US, 255)[0]] += 1
+    assert loads["fast"] > 2 * loads["slow"] > 0
+
+
+def test_a_better_draft_is_preferred_at_the_same_speed() -> None:
+    seen = [
+        Candidate("poor", "a", step_us=5_000, acceptance=0.4),
+        Candidate("good", "b", step_us=5_000, acceptance=0.8),
+    ]
+    assert place(seen, 2, PASS_US, 255) == ["good"]
+
+
+def test_prompt_lookup_helps_everyone() -> None:
+    seen = [
+        Candidate("lookup", "ngram", sessions=40, step_us=50, acceptance=0.3),
+        *drafts(2, step_us=5_000),
+    ]
+    chosen = place(seen, 40, PASS_US, 255)
+    assert len(chosen) == 2
+    assert "lookup" in chosen
+
+
+def test_more_load_is_never_more_use() -> None:
+    random = Random(3)
+    for _ in range(200):
+        step, rate = random.uniform(0, 5e4), random.random()
+        uses = [
+            accepted_per_pass(Candidate("d", "m", n, step, rate), random.choice((0.0, PASS_US)))
+            for n in (0,)
+        ]
+        for sessions in range(1, 9):
+            uses.append(accepted_per_pass(Candidate("d", "m", sessions, step, rate), PASS_US))
+        assert uses[1:] == sorted(uses[1:], reverse=True)
+
+
+def test_drafts_of_one_model_divide_the_tree() -> None:
+    assert shares({4: "smol", 7: "smol", 9: "smol"}) == {
+        4: Share(DraftPart.CHAIN),
+        7: Share(DraftPart.BRANCHES, 0, 2),
+        9: Share(DraftPart.BRANCHES, 1, 2),
+    }
+
+
+def test_drafts_of_different_models_each_have_a_tree() -> None:
+    assert set(shares({1: "smol", 2: "ngram", 3: "gemma"}).values()) == {Share()}
+    assert shares({}) == {}
