@@ -110,7 +110,7 @@ class Drafter:
         started = time.perf_counter_ns()
         logits = self.model.forward([task.feed for _, task in tasks])
         step_us = (time.perf_counter_ns() - started) // 1000
-        self.times = self.times.add(sum(len(task.feed.tokens) for _, task in tasks), step_us)
+        self.times = self.times.add(sum(len(task.tokens) for _, task in tasks), step_us)
         chunks: list[Chunk | OutriderError | None] = []
         for (session, task), rows in zip(tasks, logits, strict=True):
             try:
@@ -122,7 +122,7 @@ class Drafter:
     def _grow(self, session: DraftSession, task: Task, rows: Tensor, step_us: int) -> Chunk | None:
         session.fed(task)
         if task.committed:
-            first = session.sequence.next_node - len(task.feed.tokens)
+            first = session.sequence.next_node - len(task.tokens)
             committed = range(first, first + task.committed)
             self.model.keep(session.sequence, committed, session.numbers.values())
         opening, plan = session.opening, session.plan

@@ -264,7 +264,7 @@ class Scheduler:
                 return 0
             seats.append(seat)
             tasks.append((seat.session, task))
-            return len(task.feed.tokens)
+            return len(task.tokens)
 
         for seat, count in counts.items():
             left -= take(seat, left, count)

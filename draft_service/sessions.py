@@ -43,6 +43,11 @@ class Task:
     path: tuple[TreeNode, ...]
     targets: tuple[TreeNode, ...]
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What the pass runs, in the model's ids."""
+        return self.feed.tokens
+
 
 @dataclass(slots=True, eq=False)
 class DraftSession:
@@ -116,6 +121,8 @@ class DraftSession:
         """What the next pass should run, at most `budget` tokens, to go on below the `count` most
         promising nodes; None: nothing.
         """
+        if self.done_reason:
+            return None
         pending = self.model_ids[len(self.sequence.tokens) :]
         if len(pending) > budget:
             return Task(Feed.chain(self.sequence, pending[:budget], ()), budget, (), ())
@@ -253,10 +260,9 @@ class DraftSession:
         """Whether one could go on below it, and nobody has."""
         if node.children or node in self._expanded:
             return False
-        if node is self.tree.root:
-            return True
-        depth = node.position - self.tree.root.position
-        is_end = node.token in self.opening.end_token_ids
+        root = self.tree.root
+        is_end = node is not root and node.token in self.opening.end_token_ids
+        depth = node.position - root.position
         return not is_end and len(self.model_ids) + depth < self.context_tokens
 
     def _room(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from random import Random
 
+from draft_service.chances import Cell, Chances
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
 from outrider.tree import TreeNode
@@ -11,6 +12,13 @@ from outrider.types import Chunk, DraftCommit, DraftOpening, DraftPlan, Node, Sa
 VOCAB = 8
 GREEDY = SamplingParams(temperature=0, seed=1)
 Path = tuple[int, ...]
+
+
+class FirstGuesses(Chances):
+    """Learns nothing: what is proposed is a function of the context again."""
+
+    def learn(self, cell: Cell, is_taken: bool) -> None:
+        """Forgets it."""
 
 
 def opening(
@@ -69,7 +77,7 @@ def path_of(node: TreeNode) -> Path:
 
 
 def drafted(session: DraftSession) -> dict[Path, float]:
-    """All paths below the tip, and the q of their last tokens."""
+    """All paths below the tip, and the chance of their last tokens."""
     return {path_of(n): n.chance for n in session.tree.root.descendants()}
 
 

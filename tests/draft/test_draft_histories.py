@@ -6,6 +6,7 @@ import pytest
 from draft.drafted import (
     GREEDY,
     VOCAB,
+    FirstGuesses,
     commit,
     drafted,
     opening,
@@ -17,8 +18,9 @@ from draft.drafted import (
 from draft.gated import scripted
 
 from draft_service.drafter import Drafter
-from draft_service.sessions import TIP_NODE, DraftSession
+from draft_service.sessions import DraftSession
 from outrider.errors import InvalidArgumentError, StateMismatchError
+from outrider.models.base import TIP
 from outrider.types import (
     AcceptanceMode,
     DraftCommit,
@@ -49,6 +51,7 @@ class History:
         self.random = Random(seed)
         self.width = width
         self.drafter = Drafter(scripted(MODEL))
+        self.drafter.chances = FirstGuesses()
         self.session = self.drafter.open(
             opening(
                 sampling=sampling,
@@ -88,9 +91,8 @@ class History:
         whole = [*session.opening.prompt_ids, *session.tree.committed]
         assert sequence.tokens == whole[: len(sequence.tokens)]
         assert set(sequence.nodes) == set(session.numbers.values())
-        for node_id, number in session.numbers.items():
-            node = session.tree.node(node_id)
-            assert node is not None
+        for node, number in session.numbers.items():
+            assert session.tree.node(node.ids[0]) is node
             fed = tuple(sequence.nodes[n].token for n in sequence.path(number))
             assert fed == path_of(node)
         if session.numbers:
@@ -147,7 +149,7 @@ def new(argument: str = f"vocab={VOCAB}", **options: object) -> tuple[Drafter, D
 
 def state(session: DraftSession) -> object:
     return (
-        session.leaf,
+        session.wishes(100),
         list(session.tree.committed),
         drafted(session),
         dict(session.numbers),
@@ -182,7 +184,7 @@ def test_a_path_that_was_fed_costs_no_token_again() -> None:
     assert session.sequence.tokens == [1, 2, 3, *chain[:3]]
     task = session.task(100)
     assert task is not None
-    assert (task.tokens, task.parent) == ((chain[3],), None)
+    assert (task.committed, task.tokens, task.feed.parents) == (0, (chain[3],), (TIP,))
 
 
 def test_a_path_that_ends_at_a_node_without_cache_runs_that_node_and_the_next_token() -> None:
@@ -190,17 +192,16 @@ def test_a_path_that_ends_at_a_node_without_cache_runs_that_node_and_the_next_to
     chain = [node.token for node in run(drafter, session)]
     commit(drafter, session, *chain, 5)
     assert session.sequence.tokens == [1, 2, 3, *chain[:3]]
-    assert session.leaf == TIP_NODE
     task = session.task(100)
     assert task is not None
-    assert task.tokens == (chain[3], 5)
+    assert (task.committed, task.tokens) == (2, (chain[3], 5))
 
 
 def test_an_alternative_that_the_verdict_chose_is_run_as_a_token() -> None:
     drafter, session = new(plan=DraftPlan(3, width=2))
     nodes = run(drafter, session)
     first = next(n for n in nodes[:2] if n.id == nodes[2].parent_id)
-    alternative = next(n for n in nodes[2:4] if n.id not in session.numbers)
+    alternative = next(n for n in nodes[2:4] if session.tree.node(n.id) not in session.numbers)
     commit(drafter, session, first.token, alternative.token)
     assert session.sequence.tokens == [1, 2, 3, first.token]
     assert not session.sequence.nodes

@@ -290,12 +290,12 @@ async def test_a_caller_that_does_not_read_is_not_drafted_for(
 async def test_commits_that_pile_up_are_refused(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler_module, "MAX_UNAPPLIED_COMMITS", 1)
+    monkeypatch.setattr(scheduler_module, "MAX_UNAPPLIED_NEWS", 1)
     scheduler, model = start("tokenizer=any")
     seat = await scheduler.open(opening())
     model.hold("forward")
     await model.wait_held()
     scheduler.commit(seat, DraftCommit(0, (1,)))
-    with pytest.raises(CapacityError, match="1 commits wait"):
+    with pytest.raises(CapacityError, match="1 messages wait"):
         scheduler.commit(seat, DraftCommit(1, (1,)))
     model.release()

@@ -82,9 +82,8 @@ def test_trap_8_after_any_history_only_shared_tokens_are_drafted_and_the_cache_i
             context = read([5, 6, 2, *session.tree.committed])
             assert session.model_ids == context
             assert session.sequence.tokens == context[: len(session.sequence.tokens)]
-            for node_id, number in session.numbers.items():
-                node = session.tree.node(node_id)
-                assert node is not None
+            for node, number in session.numbers.items():
+                assert session.tree.node(node.ids[0]) is node
                 fed = [session.sequence.nodes[n].token for n in session.sequence.path(number)]
                 assert fed == read(path_of(node))
         drafter.close(session)
