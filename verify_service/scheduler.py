@@ -223,18 +223,9 @@ class Scheduler:
         for session in prompts:
             if left <= 0:
                 break
-            works[session] = self._prompt(session, left)
+            works[session] = session.part(left)
             left -= works[session].num_tokens
         return works
-
-    def _prompt(self, session: Session, budget: int) -> Work:
-        """A chunk of a prompt, or what is left of it and whatever has been drafted below."""
-        pending = session.pending()
-        if len(pending) > budget:
-            return session.work(pending[:budget], None)
-        selection = Selection()
-        session.offer(selection)
-        return session.work(pending, selection.take(budget - len(pending))[0])
 
     def _prompt_tokens(self, rows: int) -> int:
         """Tokens of prompts beside `rows` others that at most double the time of the pass."""

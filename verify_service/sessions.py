@@ -185,6 +185,15 @@ class Session:
             self.opening.logprobs,
         )
 
+    def part(self, budget: int) -> Work:
+        """Its part of a pass that shares nothing with others, at most `budget` tokens."""
+        pending = self.pending()
+        if len(pending) > budget:
+            return self.work(pending[:budget], None)
+        selection = Selection()
+        self.offer(selection)
+        return self.work(pending, selection.take(budget - len(pending))[0])
+
     def settle(self, work: Work, outcome: Outcome, batch: Batch, now: float) -> None:
         """Commits the outcome of a pass and leaves its verdict to be read."""
         if outcome.acceptance is None or work.subtree is None or not self.is_live:

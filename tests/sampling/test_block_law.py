@@ -183,7 +183,10 @@ def test_output_law_equals_target_when_an_accepted_listed_token_has_a_chain_belo
 
     def mixed(noise: DraftNoise, prefix: Prefix, draw_index: int) -> Proposal:
         proposal = production_draft(DRAFTS[len(prefix) % 2], width=2)(noise, prefix, draw_index)
-        return replace(proposal, going_on=len(prefix) % len(proposal.candidates))
+        below = len(prefix) % len(proposal.candidates)
+        chances = [1.0 if i == below else 0.5 for i in range(len(proposal.candidates))]
+        pairs = zip(proposal.candidates, chances, strict=True)
+        return replace(proposal, candidates=tuple(replace(c, chance=x) for c, x in pairs))
 
     listed_then_drawn = production_draft(DRAFTS[2])
     schedule = (Draft(0, 3), Draft(1, 2), Verify(budget))

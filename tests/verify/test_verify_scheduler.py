@@ -270,7 +270,7 @@ async def test_a_session_that_waits_for_drafts_is_woken_by_them(
     session = await scheduler.open(opening(prompt=(1,), policy=A_MINUTE))
     assert model.passes == []
     token = alone(LAW, (1,), 1)[0]
-    session.extend(Chunk((Node(1 << 24, 0, token, 0.9, NodeKind.LISTED),)))
+    session.tell(Chunk((Node(1 << 24, 0, token, 0.9, NodeKind.LISTED),)), clock.now)
     scheduler.wake()
     await until(lambda: bool(session.verdicts), "the verdict")
     [verdict] = session.read()
@@ -301,7 +301,7 @@ async def test_no_more_candidates_are_waited_for_than_the_tree_can_hold(
     scheduler, _ = start(max_tree_nodes=2)
     session = await scheduler.open(opening(prompt=(1,), policy=policy))
     nodes = [Node(1 << 24 | i, 0, i, 0.1, NodeKind.LISTED) for i in range(8)]
-    session.extend(Chunk(tuple(nodes)))
+    session.tell(Chunk(tuple(nodes)), clock.now)
     scheduler.wake()
     await until(lambda: bool(session.verdicts), "the verdict")
 
@@ -315,7 +315,7 @@ async def test_rejection_is_not_timed_by_what_follows_a_drawn_token(
     scheduler, model = start()
     session = await scheduler.open(opening(prompt=(1,), policy=policy, sampling=rejection))
     row = ProposalRow(0, (3, 4), (0.5, 0.5))
-    session.extend(Chunk((Node(1 << 24, 0, 3, 0.5, NodeKind.SAMPLED),), (row,)))
+    session.tell(Chunk((Node(1 << 24, 0, 3, 0.5, NodeKind.SAMPLED),), (row,)), clock.now)
     scheduler.wake()
     await until(lambda: bool(session.verdicts), "the verdict")
     assert len(model.passes) == 1

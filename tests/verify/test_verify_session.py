@@ -24,7 +24,7 @@ from outrider.types import (
     StopConditions,
     VerifyOpening,
 )
-from verify_service.sessions import MAX_UNREAD_VERDICTS, Session
+from verify_service.sessions import MAX_UNREAD_VERDICTS, Batch, Session
 from verify_service.verifier import Outcome, Verifier
 
 PROMPT = (1, 2, 3)
@@ -69,11 +69,22 @@ def chain(tokens: Sequence[int], index: int = 1, first: int = 0, tip: int = 0) -
     )
 
 
+def extend(s: Session, chunk: Chunk, now: float = NOW) -> None:
+    """A chunk that came at `now`, looked at."""
+    s.tell(chunk, now)
+    s.take_news()
+
+
+def a_pass(now: float = NOW, gap_us: int = 0) -> Batch:
+    """One that took no time."""
+    return Batch(1, 1, 1, now, now, gap_us)
+
+
 def settle(s: Session, accepted: int, token: int, now: float = NOW) -> None:
     """A pass over what waits: `accepted` nodes of the chain stand, then `token`."""
-    work = s.work(512)
+    work = s.part(512)
     acceptance = Acceptance(tuple(range(1, accepted + 1)), token)
-    s.settle(work, Outcome(acceptance, 10, 1, history=s.history), now, now, 1)
+    s.settle(work, Outcome(acceptance, 10, 1, history=s.history), a_pass(now), now)
     s.sequence.tokens = [*PROMPT, *s.tree.committed][:-1]
 
 
@@ -84,17 +95,17 @@ def test_without_candidates_to_wait_for_it_is_ready_at_once() -> None:
 def test_it_waits_for_candidates_no_longer_than_its_policy_says() -> None:
     s = session(policy=ReadinessPolicy(3, 50_000, 8))
     assert s.ready_at() == pytest.approx(NOW + 0.05)
-    s.extend(chain([4, 5]))
+    extend(s, chain([4, 5]))
     assert s.ready_at() == pytest.approx(NOW + 0.05)
-    s.extend(chain([6], index=2))
+    extend(s, chain([6], index=2, tip=1 << 24 | 1))
     assert s.ready_at() == 0.0
 
 
 def test_it_does_not_wait_for_more_where_a_path_ends_the_text() -> None:
     s = session(policy=ReadinessPolicy(5, 50_000, 8), stop=(7,))
-    s.extend(chain([4, 6]))
+    extend(s, chain([4, 6]))
     assert s.ready_at() == pytest.approx(NOW + 0.05)
-    s.extend(chain([7], index=2))
+    extend(s, chain([7], index=2, tip=1 << 24 | 1))
     assert s.ready_at() == 0.0
 
 
@@ -106,20 +117,15 @@ def queue_us(s: Session, started: float) -> int:
 def test_a_verdict_tells_how_long_the_session_was_ready_before_its_pass() -> None:
     s = session(policy=ReadinessPolicy(2, 50_000, 8))
     assert queue_us(s, NOW + 1) == 0, "the first pass ends the prompt, which is no waiting"
-    s.extend(chain([4], tip=1))
-    s.note_candidates(NOW + 1.01)
-    s.extend(chain([5], index=2, tip=1))
-    s.note_candidates(NOW + 1.02)
-    s.note_candidates(NOW + 1.03)
+    extend(s, chain([4], tip=1), NOW + 1.01)
+    extend(s, chain([5], index=2, tip=1 << 24), NOW + 1.02)
     assert queue_us(s, NOW + 1.04) == pytest.approx(20_000, abs=2)
     assert queue_us(s, NOW + 1.05) == 0, "it was waiting for candidates"
     assert queue_us(s, NOW + 1.15) == pytest.approx(50_000, abs=2)
-    s.extend(chain([6, 7], tip=4))
-    s.note_candidates(NOW + 1.16)
-    s.set_policy(ReadinessPolicy(3, 50_000, 8))
-    s.note_candidates(NOW + 1.16)
-    s.extend(chain([8], index=2, tip=4))
-    s.note_candidates(NOW + 1.18)
+    extend(s, chain([6, 7], tip=4), NOW + 1.16)
+    s.tell(ReadinessPolicy(3, 50_000, 8), NOW + 1.16)
+    s.take_news()
+    extend(s, chain([8], index=2, tip=1 << 24 | 1), NOW + 1.18)
     assert queue_us(s, NOW + 1.19) == pytest.approx(10_000, abs=2), "more were waited for"
     unwaiting = session(policy=ReadinessPolicy(0, 0, 8))
     settle(unwaiting, 0, 9)
@@ -132,28 +138,27 @@ def test_a_prompt_never_waits() -> None:
 
 def test_it_does_not_wait_for_more_candidates_than_can_still_be_emitted() -> None:
     s = session(policy=ReadinessPolicy(7, 50_000, 8), max_tokens=3)
-    s.extend(chain([4, 5]))
+    extend(s, chain([4, 5]))
     assert s.ready_at() == 0.0
     assert session(policy=ReadinessPolicy(7, 50_000, 8), max_tokens=1).ready_at() == 0.0
 
 
-def test_it_is_not_ready_while_it_runs_after_its_end_or_while_nobody_reads() -> None:
-    running, closed, failed, over, unread = (session() for _ in range(5))
-    running.is_running = True
+def test_it_is_not_ready_after_its_end_or_while_nobody_reads() -> None:
+    closed, failed, over, unread = (session() for _ in range(4))
     closed.is_closed = True
     failed.fail(OutriderError("x"))
     over.finish_reason = FinishReason.STOP
     for round_index in range(MAX_UNREAD_VERDICTS):
         settle(unread, 0, 9)
         assert len(unread.verdicts) == round_index + 1
-    assert [s.ready_at() for s in (running, closed, failed, over, unread)] == [None] * 5
+    assert [s.ready_at() for s in (closed, failed, over, unread)] == [None] * 4
     assert len(unread.read()) == MAX_UNREAD_VERDICTS
     assert unread.ready_at() is not None
 
 
 def test_verdicts_are_numbered_and_say_where_they_start() -> None:
     s = session(policy=ReadinessPolicy(0, 0, 8))
-    s.extend(chain([4, 5, 6]))
+    extend(s, chain([4, 5, 6]))
     settle(s, 2, 9)
     settle(s, 0, 10)
     first, second = s.read()
@@ -166,27 +171,27 @@ def test_verdicts_are_numbered_and_say_where_they_start() -> None:
 def test_a_targets_own_token_is_not_credited_to_a_node_that_was_not_verified() -> None:
     """The tree knew the token, the pass did not test it: it is the target's."""
     s = session(policy=ReadinessPolicy(0, 0, 1))
-    s.extend(chain([4, 5]))
+    extend(s, chain([4, 5]))
     settle(s, 1, 5)
     assert s.read()[0].node_ids == (1 << 24, 0)
 
 
 def test_a_pass_verifies_no_more_than_can_be_emitted_and_no_more_than_it_may() -> None:
     s = session(policy=ReadinessPolicy(0, 0, 8), max_tokens=3)
-    s.extend(chain([4, 5, 6, 7]))
-    subtree = s.work(512).subtree
+    extend(s, chain([4, 5, 6, 7]))
+    subtree = s.part(512).subtree
     assert subtree is not None
     assert [node.token for node in subtree.nodes] == [4, 5]
-    subtree = s.work(2).subtree
+    subtree = s.part(2).subtree
     assert subtree is not None
     assert [node.token for node in subtree.nodes] == [4]
 
 
 def test_a_prompt_is_run_in_pieces_that_decide_nothing() -> None:
     s = session(cached=0)
-    work = s.work(2)
+    work = s.part(2)
     assert (work.pending, work.subtree) == (PROMPT[:2], None)
-    s.settle(work, Outcome(None, 1, 1), NOW, NOW, 1)
+    s.settle(work, Outcome(None, 1, 1), a_pass(), NOW)
     assert s.verdicts == []
 
 
@@ -218,7 +223,7 @@ def test_an_accepted_run_is_cut_at_its_first_stop_or_at_the_limit(
         if len(expected) == limit:
             reason = FinishReason.LENGTH
             break
-    s.extend(chain(run[:-1]))
+    extend(s, chain(run[:-1]))
     accepted = min(len(run) - 1, limit - 1)
     token = run[accepted]
     settle(s, accepted, token)
@@ -251,7 +256,7 @@ class NaNModel:
 def test_a_session_that_fails_in_a_pass_leaves_the_others_alone() -> None:
     verifier = Verifier(NaNModel())  # type: ignore[arg-type]
     bad, good = session(), session()
-    broken, fine = verifier.step([bad.work(8), good.work(8)])
+    broken, fine = verifier.step([bad.part(8), good.part(8)])
     assert isinstance(broken, OutriderError)
     assert isinstance(fine, Outcome)
     assert fine.acceptance == Acceptance((), 0)
