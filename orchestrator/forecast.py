@@ -8,7 +8,6 @@ by default, where drafting, waiting and verifying overlap, a simulation that ask
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.planner import expected_tokens
 from orchestrator.simulation import PassCosts, Situation, run
 
 TOKENS = 512
@@ -177,7 +176,6 @@ __all__ = [
     "bound",
     "break_even_round_trip_us",
     "chain_tokens",
-    "expected_tokens",
     "forecast",
     "needed_acceptance",
     "slowest_draft_step_us",

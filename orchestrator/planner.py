@@ -108,11 +108,15 @@ class Observations:
         """Tokens per microsecond of the verifier, for all its sessions."""
         return self.tokens / self.cycle_us if self.cycle_us else 0.0
 
-    def with_verdict(self, verdict: Verdict) -> "Observations":
-        """After a verdict; a path that ended for lack of nodes tested nothing beyond its end."""
+    def with_verdict(self, verdict: Verdict, *, has_waited: bool = False) -> "Observations":
+        """After a verdict; a path that ended for lack of nodes tested nothing beyond its end.
+
+        A pass that `has_waited` for nodes, and then found none worth verifying, waited in vain.
+        """
         timing = verdict.timing
         accepted = sum(1 for node_id in verdict.node_ids if node_id)
-        tested = accepted + (1 if verdict.drafted > accepted else 0)
+        is_in_vain = has_waited and not verdict.drafted
+        tested = accepted + (1 if verdict.drafted > accepted or is_in_vain else 0)
         is_helped = verdict.drafted > 0 or not self.draft_step_us
         cycle_us = timing.wait_us + timing.forward_us + timing.accept_us
         if not self.rounds:  # its wait was for the prompt
@@ -183,7 +187,7 @@ def _least_chance(seen: Observations, limits: Limits) -> float:
     """The chance from which on a row pays."""
     if not limits.adaptive:
         return 0.0
-    if not seen.rate or not seen.passes.row_us:
+    if not seen.rate or seen.passes.row_us is None:
         return FIRST_CHANCE
     return min(max(seen.rate * seen.passes.row_us, LOWEST_CHANCE), 1.0)
 

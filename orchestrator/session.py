@@ -209,7 +209,8 @@ class Session:
         started_ns = time.perf_counter_ns()
         verdict, tokens = self._answer.take(verdict)
         self.tree.commit(verdict.tokens, fresh=verdict.fresh)
-        self._seen = self._seen.with_verdict(verdict)
+        has_waited = self._plan.policy.min_depth > 0
+        self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
         self.finish_reason = verdict.finish_reason
         self._count(verdict)
         if self.finish_reason is None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from orchestrator.planner import Limits, Observations, plan
 from outrider.types import DraftPlan, ReadinessPolicy, StepTiming, Verdict
 
+MOST_PLACES = 256
+
 _NODE = 1
 """Stands for the id of an accepted node: the planner counts those that are not 0."""
 
@@ -176,11 +178,12 @@ class _Request:
                 self._at(ready_at, self._wake)
             return
         room = self._tokens - self._tip - 1
-        nodes = self._tree[: min(self._policy.max_rows, room)]
+        worth = self._places(self._policy.min_chance)
+        nodes = self._tree[: min(self._policy.max_rows, room, worth)]
         self._is_running = True
         rows = 1 + len(nodes)
         forward_us = self._s.costs.of(rows)
-        done = self._done(nodes, rows, forward_us)
+        done = self._done(nodes, rows, forward_us, self._now - self._verdict_at)
         overhead_us = max(0.0, self._s.pass_overhead_us - self._s.turnaround_us)
         self._after(forward_us + overhead_us, done)
 
@@ -189,7 +192,7 @@ class _Request:
         self._verify()
 
     def _done(
-        self, nodes: Sequence[tuple[_Chain, int]], rows: int, forward_us: float
+        self, nodes: Sequence[tuple[_Chain, int]], rows: int, forward_us: float, wait_us: float
     ) -> Callable[[], None]:
         def done() -> None:
             accepted = sum(1 for chain, position in nodes if position < chain.wrong)
@@ -210,7 +213,12 @@ class _Request:
                 tokens=(0,) * (accepted + 1),
                 node_ids=(_NODE,) * accepted + (0,),
                 drafted=len(nodes),
-                timing=StepTiming(forward_us=round(forward_us), rows=rows),
+                timing=StepTiming(
+                    wait_us=round(wait_us),
+                    forward_us=round(forward_us),
+                    accept_us=round(self._s.pass_overhead_us),
+                    rows=rows,
+                ),
             )
             self._after(self._s.verify_wire_us / 2, lambda: self._reconcile(verdict))
             self._verify()
@@ -238,7 +246,8 @@ class _Request:
     # The orchestrator: as orchestrator.session.
 
     def _reconcile(self, verdict: Verdict) -> None:
-        self._seen = self._seen.with_verdict(verdict)
+        has_waited = self._policy.min_depth > 0
+        self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
         new = plan(self._seen, self._s.limits, has_drafts=True)
         known = verdict.base + len(verdict.tokens)
         self._after(self._s.draft_wire_us / 2, lambda: self._commit(known, new.draft))
@@ -267,7 +276,8 @@ class _Request:
                 self._leaf = known
                 self._chain = _Chain(known, self._first_wrong(known))
         self._commits.clear()
-        if self._leaf - self._known < self._plan.depth:
+        ahead = min(self._plan.depth, 1 + self._places(self._plan.min_chance))
+        if self._leaf - self._known < ahead:
             self._is_stepping = True
             self._after(self._s.draft_step_us, self._stepped)
 
@@ -277,6 +287,16 @@ class _Request:
         chain, position = self._chain, self._leaf
         self._after(self._s.draft_wire_us / 2, lambda: self._relay(chain, position))
         self._draft()
+
+    def _places(self, min_chance: float) -> int:
+        """How many drafted tokens in a row have that chance or more to be accepted, all of them."""
+        chances, reached, places = self._s.acceptance, 1.0, 0
+        while places < MOST_PLACES:
+            reached *= chances[min(places, len(chances) - 1)]
+            if reached < min_chance:
+                break
+            places += 1
+        return places
 
     def _first_wrong(self, start: int) -> int:
         """Position of the first token of a new chain that is not the target's."""

@@ -36,20 +36,20 @@ class PassTimes:
         )
 
     @property
-    def row_us(self) -> float:
-        """What one more row costs, in microseconds; 0 where all passes had the same."""
+    def row_us(self) -> float | None:
+        """What one more row costs, in microseconds; None: all passes had as many."""
         if self.n == 0:
-            return 0.0
+            return None
         mean_x, mean_y = self.x / self.n, self.y / self.n
         spread = self.xx / self.n - mean_x**2
-        return 0.0 if spread < 1e-6 else max(0.0, (self.xy / self.n - mean_x * mean_y) / spread)
+        return None if spread < 1e-6 else max(0.0, (self.xy / self.n - mean_x * mean_y) / spread)
 
     def predict(self, rows: float) -> float:
         """Expected microseconds of a pass with `rows` rows; at least flat, never negative."""
         if self.n == 0:
             return 0.0
         mean_x, mean_y = self.x / self.n, self.y / self.n
-        return max(mean_y + self.row_us * (rows - mean_x), LEAST_SHARE * mean_y)
+        return max(mean_y + (self.row_us or 0.0) * (rows - mean_x), LEAST_SHARE * mean_y)
 
 
 def most_per_time(gains: Sequence[float], times: PassTimes, rows: int = 0) -> int:

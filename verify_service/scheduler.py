@@ -230,7 +230,7 @@ class Scheduler:
     def _prompt_tokens(self, rows: int) -> int:
         """Tokens of prompts beside `rows` others that at most double the time of the pass."""
         times = self.verifier.times
-        if not rows or times.row_us <= 0:
+        if not rows or not times.row_us:
             return self._settings.max_pass_tokens
         return max(LEAST_PROMPT_TOKENS, int(times.predict(rows) / times.row_us))
 

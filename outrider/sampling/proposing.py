@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.nodes import UNKNOWN_CHANCE
 from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Stream
 from outrider.sampling.processing import process
@@ -137,7 +136,7 @@ def _listed_and_sampled(
     drawn = noise.choose(row.to(torch.float64), position, Stream.DRAFT, draw_index)
     token = int(ids[drawn])
     outside = 1.0 - sum(c.q for c in listed)
-    chance = UNKNOWN_CHANCE * max(outside, 0.05)
-    drawn_one = Candidate(token, float(q[token]), NodeKind.SAMPLED, chance, outside)
+    # If p were q it would be accepted whenever p is outside of what is LISTED.
+    drawn_one = Candidate(token, float(q[token]), NodeKind.SAMPLED, max(outside, 0.0), outside)
     candidates = (*listed, drawn_one)
     return Proposal(candidates, tuple(ids.tolist()), tuple(row.tolist()))

@@ -35,6 +35,7 @@ class FakeLink:
         self.opening = opening
         self.commits: list[DraftCommit] = []
         self.chunks: list[RelayedChunk] = []
+        self.told: list[RelayedChunk] = []
         self.policies: list[ReadinessPolicy] = []
         self.messages = 3
         self.wire_bytes = 100
@@ -43,6 +44,9 @@ class FakeLink:
 
     def commit(self, commit: DraftCommit) -> None:
         self.commits.append(commit)
+
+    def branches(self, relayed: RelayedChunk) -> None:
+        self.told.append(relayed)
 
     def extend(self, relayed: RelayedChunk) -> None:
         self.chunks.append(relayed)
@@ -59,8 +63,13 @@ class FakePeer:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.law = name.rstrip("0123456789")
+        self.sessions = 0
         self.round_trip_us = 100
         self.client = self
+
+    def note(self, chunk: Chunk) -> None:
+        """Nobody asks how fast it is."""
 
     def draft(self, name: str, opening: DraftOpening, inbox: Any) -> FakeLink:
         return FakeLink(opening)

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.planner import (
-    MEMORY,
-    PROBE_ROUNDS,
-    Limits,
-    Observations,
-    PassTimes,
-    plan,
-)
+from orchestrator.planner import Limits, Observations, plan
+from outrider.pass_times import MEMORY, PassTimes, most_per_time
 
 LIMITS = Limits(num_speculative_tokens=7, width=1, proposal_top_k=64)
 passes = st.lists(
@@ -52,9 +46,9 @@ def test_without_a_pass_nothing_is_predicted() -> None:
 
 def seen(acceptance: float, step_us: float) -> Observations:
     return Observations(
-        tested=100.0,
-        accepted=100.0 * acceptance,
-        rounds=PROBE_ROUNDS,
+        tested=(1000.0,) * 8,
+        accepted=(1000.0 * acceptance,) * 8,
+        rounds=100,
         draft_step_us=step_us,
         round_trip_us=200.0,
         passes=fitted([(1, 20_000), (8, 21_000)] * 8),
@@ -90,3 +84,32 @@ def test_a_step_of_a_draft_is_remembered_smoothly_and_the_nearest_round_trip_cou
     assert observed.draft_step_us == pytest.approx(1200)
     observed = observed.with_round_trip(900).with_round_trip(300).with_round_trip(500)
     assert observed.round_trip_us == 300
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 10**9)), max_size=40))
+def test_predicted_times_are_never_negative_and_never_fall_with_more_rows(
+    passes: list[tuple[int, int]],
+) -> None:
+    times = fitted(passes)
+    predictions = [times.predict(count) for count in (0, 1, 2, 8, 64, 5000)]
+    assert all(prediction >= 0 for prediction in predictions)
+    assert predictions == sorted(predictions)
+
+
+@given(
+    st.lists(st.floats(0.001, 1), min_size=1, max_size=12),
+    st.floats(1, 1e6),
+    st.floats(0, 1e6),
+    st.integers(0, 20),
+)
+def test_as_many_gains_are_taken_as_bring_the_most_per_time(
+    gains: list[float], base_us: float, row_us: float, rows: int
+) -> None:
+    gains = sorted(gains, reverse=True)
+    times = fitted([(n, int(base_us + row_us * n)) for n in (1, 2, 4, 8, 16)])
+
+    def rate(count: int) -> float:
+        return sum(gains[:count]) / max(times.predict(rows + count), 1.0)
+
+    chosen = most_per_time(gains, times, rows)
+    assert rate(chosen) >= (1 - 1e-9) * max(rate(count) for count in range(1, len(gains) + 1))

@@ -7,14 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.planner import (
+    BUSY_SESSIONS,
+    FIRST_CHANCE,
+    HYSTERESIS,
+    IDLE_ROUNDS,
+    LOWEST_CHANCE,
     PROBE_CYCLE,
     PROBE_ROUNDS,
     Limits,
     Observations,
-    PassTimes,
-    expected_tokens,
     plan,
 )
+from outrider.pass_times import PassTimes
 from outrider.types import StepTiming, Verdict
 
 LIMITS = Limits(num_speculative_tokens=7, width=1, proposal_top_k=64)
@@ -27,24 +31,31 @@ def seen(
     base_us: float = 20_000.0,
     step_us: float = 1_000.0,
     round_trip_us: float = 500.0,
-    rounds: int = PROBE_ROUNDS,
+    rounds: int = 100,
+    idle_rounds: int = 0,
+    tokens_per_pass: float = 3.0,
+    sessions: float = 1.0,
 ) -> Observations:
-    """What a session knows whose passes take base + row_us per row, outside of a probe."""
+    """What a session knows whose passes take base + row_us per row."""
     passes = PassTimes()
     for rows in (1, 2, 4, 8) * 8:
         passes = passes.add(rows, int(base_us + row_us * rows))
     return Observations(
-        tested=100.0,
-        accepted=100.0 * acceptance,
+        tested=(1000.0,) * 8,
+        accepted=(1000.0 * acceptance,) * 8,
         rounds=rounds,
+        idle_rounds=idle_rounds,
+        tokens=30 * tokens_per_pass,
+        cycle_us=30 * max(passes.predict(4), 1.0),
+        sessions=sessions,
         draft_step_us=step_us,
         round_trip_us=round_trip_us,
         passes=passes,
     )
 
 
-def rows(observations: Observations, limits: Limits = LIMITS) -> int:
-    return plan(observations, limits, has_drafts=True).policy.max_rows
+def least_chance(observations: Observations, limits: Limits = LIMITS) -> float:
+    return plan(observations, limits, has_drafts=True).policy.min_chance
 
 
 def test_without_drafts_nothing_is_verified_and_nothing_waited_for() -> None:
@@ -54,40 +65,82 @@ def test_without_drafts_nothing_is_verified_and_nothing_waited_for() -> None:
 
 
 def test_without_run_ahead_a_draft_stops_where_the_next_pass_ends() -> None:
-    assert plan(seen(0.9), LIMITS, has_drafts=True).draft.depth == 14
+    assert plan(seen(0.9), LIMITS, has_drafts=True).draft.depth > 2 * 7
     waiting = replace(LIMITS, run_ahead=False)
     assert plan(seen(0.9), waiting, has_drafts=True).draft.depth == 7
 
 
-def test_free_rows_are_all_used() -> None:
-    assert rows(seen(0.5)) == 7
+def test_a_row_pays_where_its_chance_is_worth_the_time_it_takes() -> None:
+    """Three tokens in 20.8 ms; a row of 0.2 ms costs what 0.029 tokens take."""
+    dear = seen(0.8, row_us=200)
+    assert least_chance(dear) == pytest.approx(3 / 20_800 * 200, rel=0.01)
 
 
-def test_drafting_is_turned_off_under_break_even_and_tried_again() -> None:
-    """Field bug 26. Rows so dear that a rejected one costs more than an accepted one saves."""
-    hopeless = seen(0.2, row_us=20_000, base_us=1_000)
-    off = plan(hopeless, LIMITS, has_drafts=True)
-    assert off.policy.max_rows == off.draft.depth == 0
-    again = replace(hopeless, rounds=PROBE_CYCLE)
-    assert rows(again) == 7
-    cycle = [rows(replace(hopeless, rounds=n)) for n in range(PROBE_CYCLE, 2 * PROBE_CYCLE)]
-    assert cycle == [7] * PROBE_ROUNDS + [0] * (PROBE_CYCLE - PROBE_ROUNDS)
+def test_free_rows_are_used_down_to_the_lowest_chance() -> None:
+    assert least_chance(seen(0.5, row_us=0.01)) == LOWEST_CHANCE
 
 
-def test_after_better_probes_drafting_stays_on() -> None:
-    observations = seen(0.2, row_us=20_000, base_us=20_000, rounds=PROBE_CYCLE)
-    assert rows(replace(observations, rounds=PROBE_ROUNDS)) == 0
-    for number in range(PROBE_CYCLE):
-        timing = StepTiming(forward_us=20_000 + 100 * 8, rows=8)
-        verdict = Verdict(number, 0, (1,) * 8, (*range(1, 8), 0), 7, None, timing)
-        observations = observations.with_verdict(verdict)
-    assert rows(replace(observations, rounds=PROBE_ROUNDS)) == 7
+def test_before_anything_is_measured_a_likely_node_is_verified() -> None:
+    made = plan(Observations(), LIMITS, has_drafts=True)
+    assert (made.policy.min_chance, made.policy.max_rows) == (FIRST_CHANCE, 7)
+    assert made.policy.min_depth == made.policy.max_wait_us == 0
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 30_000))
-def test_more_acceptance_never_means_fewer_rows(a: float, b: float, row_us: float) -> None:
-    low, high = sorted((a, b))
-    assert rows(seen(low, row_us=row_us)) <= rows(seen(high, row_us=row_us))
+def test_a_row_as_dear_as_a_pass_must_be_certain() -> None:
+    assert least_chance(seen(0.5, row_us=50_000, base_us=0, tokens_per_pass=8)) == 1.0
+
+
+def test_the_same_chance_counts_for_all_sessions_of_a_verifier() -> None:
+    """What is shared is the time of the whole pass, so what a row must bring is its tokens' too."""
+    alone = seen(0.8, row_us=200, tokens_per_pass=3)
+    loaded = seen(0.8, row_us=200, tokens_per_pass=90, base_us=60_000)
+    assert least_chance(loaded) == pytest.approx(90 / 60_800 * 200, rel=0.02)
+    assert least_chance(alone) < least_chance(loaded)
+
+
+def test_a_draft_goes_on_where_a_node_may_pay_in_the_pass_after_the_next() -> None:
+    made = plan(seen(0.8, row_us=2_000, round_trip_us=1), LIMITS, has_drafts=True)
+    assert made.draft.min_chance == pytest.approx(made.policy.min_chance**2, rel=0.01)
+    far = plan(seen(0.8, row_us=2_000, round_trip_us=100_000), LIMITS, has_drafts=True)
+    assert far.policy.min_chance == made.policy.min_chance
+    assert far.draft.min_chance < made.draft.min_chance
+
+
+def test_a_least_chance_that_hardly_changes_is_left_as_it_is() -> None:
+    first = plan(seen(0.8, row_us=200), LIMITS, has_drafts=True)
+    near = plan(seen(0.8, row_us=200 * (1 + HYSTERESIS / 2)), LIMITS, True, first)
+    assert near.policy.min_chance == first.policy.min_chance
+    away = plan(seen(0.8, row_us=400), LIMITS, True, first)
+    assert away.policy.min_chance > 1.5 * first.policy.min_chance
+
+
+def test_drafts_rest_under_break_even_and_try_again() -> None:
+    """Field bug 26. Nothing was worth verifying for a while: drafts stop, but for probes."""
+    depths = [
+        plan(seen(0.2, idle_rounds=n), LIMITS, has_drafts=True).draft.depth
+        for n in range(IDLE_ROUNDS + 2 * PROBE_CYCLE)
+    ]
+    assert all(depths[:IDLE_ROUNDS])
+    for cycle in (0, 1):
+        start = IDLE_ROUNDS + cycle * PROBE_CYCLE
+        rest = PROBE_CYCLE - PROBE_ROUNDS
+        assert not any(depths[start : start + rest])
+        assert all(depths[start + rest : start + PROBE_CYCLE])
+
+
+def test_drafts_that_rest_go_on_once_something_was_worth_verifying() -> None:
+    observations = seen(0.2, idle_rounds=IDLE_ROUNDS)
+    assert plan(observations, LIMITS, has_drafts=True).draft.depth == 0
+    timing = StepTiming(forward_us=20_000, rows=2)
+    observations = observations.with_verdict(Verdict(0, 0, (1, 2), (5, 0), 1, None, timing))
+    assert plan(observations, LIMITS, has_drafts=True).draft.depth > 0
+
+
+def test_rounds_count_as_idle_only_once_a_draft_has_said_something() -> None:
+    """While it runs its prompt it has nothing to verify, which says nothing about its guesses."""
+    bare = Verdict(0, 0, (1,), (0,), 0, None, StepTiming(forward_us=1000, rows=1))
+    assert Observations().with_verdict(bare).idle_rounds == 0
+    assert Observations(draft_step_us=5.0).with_verdict(bare).idle_rounds == 1
 
 
 def test_waiting_pays_after_a_miss_where_drafts_are_quick_and_not_where_they_are_slow() -> None:
@@ -100,16 +153,29 @@ def test_waiting_pays_after_a_miss_where_drafts_are_quick_and_not_where_they_are
     assert far.min_depth == far.max_wait_us == 0
 
 
-def test_before_anything_is_known_nobody_waits() -> None:
-    made = plan(Observations(), LIMITS, has_drafts=True)
-    assert made.policy.min_depth == made.policy.max_wait_us == 0
-    assert made.policy.max_rows == 7
+def test_nobody_makes_the_passes_of_others_wait() -> None:
+    policy = plan(seen(0.8, step_us=500, sessions=BUSY_SESSIONS + 0.1), LIMITS, True).policy
+    assert policy.min_depth == policy.max_wait_us == 0
+
+
+def test_waiting_in_vain_is_given_up() -> None:
+    """Nodes that are not worth verifying are not worth waiting for either."""
+    observations = Observations(draft_step_us=500.0, round_trip_us=500.0)
+    bare = Verdict(0, 0, (1,), (0,), 0, None, StepTiming(forward_us=20_000, rows=1))
+    waits = []
+    for _ in range(40):
+        policy = plan(observations, LIMITS, has_drafts=True).policy
+        waits.append(policy.min_depth)
+        observations = observations.with_verdict(bare, has_waited=policy.min_depth > 0)
+    assert any(waits)
+    assert not any(waits[20:])
 
 
 def test_what_the_deployment_fixes_is_kept() -> None:
-    fixed = replace(LIMITS, wait_nodes=3, max_wait_us=9_000)
-    policy = plan(seen(0.1, step_us=60_000), replace(fixed, adaptive=False), True).policy
+    fixed = replace(LIMITS, wait_nodes=3, max_wait_us=9_000, adaptive=False)
+    policy = plan(seen(0.1, step_us=60_000), fixed, True).policy
     assert (policy.min_depth, policy.max_wait_us, policy.max_rows) == (3, 9_000, 7)
+    assert policy.min_chance == 0
 
 
 def test_a_fixed_number_of_candidates_is_waited_for_with_a_planned_patience() -> None:
@@ -133,6 +199,9 @@ observations = st.builds(
     step_us=st.floats(0, 1e8),
     round_trip_us=st.floats(0, 1e8),
     rounds=st.integers(0, 10_000),
+    idle_rounds=st.integers(0, 1000),
+    tokens_per_pass=st.floats(1, 1e4),
+    sessions=st.floats(1, 4096),
 )
 limits = st.builds(
     Limits,
@@ -142,39 +211,43 @@ limits = st.builds(
     wait_nodes=st.none() | st.integers(0, 4096),
     max_wait_us=st.none() | st.integers(0, 60_000_000),
     adaptive=st.booleans(),
+    run_ahead=st.booleans(),
 )
 
 
-@given(observations, limits, st.booleans())
+@given(observations, limits, st.booleans(), st.none() | observations)
 def test_every_plan_is_one_that_the_services_take(
-    seen_so_far: Observations, allowed: Limits, has_drafts: bool
+    seen_so_far: Observations, allowed: Limits, has_drafts: bool, before: Observations | None
 ) -> None:
-    made = plan(seen_so_far, allowed, has_drafts)  # the dataclasses refuse what is out of bounds
-    assert made.policy.max_rows <= allowed.num_speculative_tokens * allowed.width
+    last = None if before is None else plan(before, allowed, True)
+    made = plan(seen_so_far, allowed, has_drafts, last)  # the types refuse what is out of bounds
+    assert made.policy.max_rows <= allowed.num_speculative_tokens
     assert made.policy.min_depth <= made.policy.max_rows
-    assert made.draft.depth <= 2 * allowed.num_speculative_tokens
-
-
-@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 10**9)), max_size=40))
-def test_predicted_times_are_never_negative_and_never_fall_with_more_rows(
-    passes: list[tuple[int, int]],
-) -> None:
-    times = PassTimes()
-    for count, us in passes:
-        times = times.add(count, us)
-    predictions = [times.predict(count) for count in (0, 1, 2, 8, 64, 5000)]
-    assert all(prediction >= 0 for prediction in predictions)
-    assert predictions == sorted(predictions)
-
-
-@pytest.mark.parametrize(("acceptance", "nodes", "tokens"), [(0.0, 5, 1.0), (0.5, 2, 1.75)])
-def test_expected_tokens_follow_the_paper(acceptance: float, nodes: int, tokens: float) -> None:
-    assert expected_tokens(acceptance, nodes) == pytest.approx(tokens)
+    assert made.draft.depth <= 256
+    assert made.draft.min_chance <= made.policy.min_chance
 
 
 def test_a_path_that_ended_for_lack_of_nodes_tested_nothing_more() -> None:
-    start = Observations(tested=0.0, accepted=0.0)
-    whole = start.with_verdict(Verdict(0, 0, (1, 2, 3), (5, 6, 0), 2))
-    assert (whole.tested, whole.accepted) == (2, 2)
-    missed = start.with_verdict(Verdict(0, 0, (1, 2), (5, 0), 2))
-    assert (missed.tested, missed.accepted) == (2, 1)
+    whole = Observations().with_verdict(Verdict(0, 0, (1, 2, 3), (5, 6, 0), 2))
+    assert (whole.tested, whole.accepted) == ((1, 1), (1, 1))
+    missed = Observations().with_verdict(Verdict(0, 0, (1, 2), (5, 0), 2))
+    assert (missed.tested, missed.accepted) == ((1, 1), (1, 0))
+
+
+@given(st.lists(st.integers(0, 5), max_size=60))
+def test_acceptance_at_each_place_is_what_was_seen_there(accepted: list[int]) -> None:
+    """Passes over chains of five: place i is tested where i were accepted."""
+    observations = Observations()
+    for count in accepted:
+        ids = (*range(1, count + 1), 0)
+        observations = observations.with_verdict(Verdict(0, 0, (1,) * len(ids), ids, 5))
+    survival = observations.survival(8)
+    assert survival == sorted(survival, reverse=True)
+    assert all(0 <= chance <= 1 for chance in survival)
+    assert len(observations.tested) == len(observations.accepted)
+    for tested, taken in zip(observations.tested, observations.accepted, strict=True):
+        assert taken <= tested
+    if len(accepted) > 40:
+        first = sum(0.97**age for age, n in enumerate(reversed(accepted)) if n > 0)
+        weight = sum(0.97**age for age in range(len(accepted)))
+        assert observations.acceptance(0) == pytest.approx((first + 6) / (weight + 8), abs=1e-3)

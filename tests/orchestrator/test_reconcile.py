@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 from fake_session import FakePeer, chain, session, verdict
 
+from orchestrator.planner import FIRST_CHANCE
 from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.seeds import choice_seed
 from outrider.types import (
     AcceptanceMode,
+    DraftPart,
     FinishReason,
     ReadinessPolicy,
     SamplingParams,
@@ -111,6 +113,28 @@ def test_a_chunk_is_relayed_as_it_came_unless_nothing_of_it_is_alive() -> None:
     assert s.verify.chunks == [alive, late], "it begins with what was emitted"
 
 
+def test_drafts_of_one_model_divide_the_tree_and_tell_each_other_what_they_make() -> None:
+    s = session("smol1", "smol2", "ngram")
+    first = chain(1, 0, 1)
+    s.relay(s.drafts[1], first)
+    branch = chain(2, 2, tip=1 << 24)
+    s.relay(s.drafts[2], branch)
+    lookup = chain(3, 1)
+    s.relay(s.drafts[3], lookup)
+    assert s.verify.chunks == [first, branch, lookup]
+    assert [s.drafts[i].link.told for i in (1, 2, 3)] == [[branch], [first], []]
+    assert s.tree.node(2 << 24).parent is s.tree.node(1 << 24)
+    s.reconcile(verdict(0, 0))
+    plans = [s.drafts[i].plan for i in (1, 2, 3)]
+    parts = [(plan.part, plan.share, plan.shares) for plan in plans]
+    told = [s.drafts[i].link.commits[-1].plan for i in (1, 2, 3)]
+    assert told == [*plans[:2], None], "the third one's is what it was opened with"
+    assert parts == [(DraftPart.CHAIN, 0, 1), (DraftPart.BRANCHES, 0, 1), (DraftPart.TREE, 0, 1)]
+    s.detach(s.drafts[1], None)
+    s.reconcile(verdict(1, 0))
+    assert s.drafts[2].link.commits[-1].plan.part is DraftPart.TREE, "it has the whole tree now"
+
+
 def test_a_node_id_sent_twice_breaks_the_protocol() -> None:
     s = session("a")
     s.relay(s.drafts[1], chain(1, 0))
@@ -193,7 +217,7 @@ def test_when_the_last_draft_leaves_nobody_waits_for_drafts() -> None:
         s.reconcile(verdict(base, 0, timing=timing))
     assert s._plan.policy.min_depth > 0
     s.detach(s.drafts[1], "gone")
-    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0)
+    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0, FIRST_CHANCE)
 
 
 def test_a_resumed_session_goes_on_from_what_was_emitted() -> None:
@@ -223,7 +247,7 @@ def test_a_draft_that_is_done_is_not_lost_and_nobody_waits_for_it() -> None:
     assert link.is_closed
     assert s._plan.policy == waits, "the other one is still waited for"
     s.retire(s.drafts[2], Done("its context is full"))
-    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0)
+    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0, FIRST_CHANCE)
     assert s.notices == [
         "draft a stopped helping: its context is full",
         "draft b stopped helping: its context is full",

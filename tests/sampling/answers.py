@@ -31,7 +31,7 @@ from outrider.types import (
     StopConditions,
     VerifyOpening,
 )
-from verify_service.sessions import Session
+from verify_service.sessions import Batch, Session
 from verify_service.verifier import Outcome, Verifier
 
 VOCAB = 6
@@ -160,14 +160,15 @@ class Answer:
     def _deliver(self, runner: Runner) -> None:
         count = max(self._random.choices(range(len(runner.chunks) + 1), k=2))
         for chunk in runner.chunks[:count]:
-            self._verify.extend(chunk)
+            self._verify.tell(chunk, 0.0)
         del runner.chunks[:count]
 
     def _verify_once(self) -> None:
-        work = self._verify.work(self._random.choice((2, 4, 100)))
+        self._verify.take_news()
+        work = self._verify.part(self._random.choice((2, 4, 100)))
         (outcome,) = self._verifier.step([work])
         assert isinstance(outcome, Outcome)
-        self._verify.settle(work, outcome, 0.0, 0.0, 1)
+        self._verify.settle(work, outcome, Batch(1, 1, 1, 0.0, 0.0, 0), 0.0)
         for verdict in self._verify.read():
             accepted = sum(node_id > 0 for node_id in verdict.node_ids)
             self.happened.rounds += 1

@@ -8,8 +8,9 @@ from outrider.sampling import accepting
 from outrider.sampling.history import History
 from outrider.types import AcceptanceMode
 
+from .enumeration import Draft, Verify
 from .planting import CLEARLY_WRONG, EXACT, Plant, swapped
-from .test_history_law import PLANS, REQUESTS, knowing, simulation
+from .test_history_law import REQUESTS, knowing, simulation
 
 Rows = accepting._Rows
 HistoryAt = Callable[[Rows, int], History]
@@ -51,6 +52,7 @@ BUGS: dict[str, tuple[HistoryAt, tuple[str, ...]]] = {
     "other-branches-counted": (in_the_order_of_the_rows, ("repetition", "presence-and-frequency")),
     "bonus-row-free": (bonus_row_free_of_the_grammar, ("presence-and-frequency", "regex")),
 }
+ONE_PASS = (Draft(0, 1), Draft(1, 2), Verify(4))
 MODES = (AcceptanceMode.REJECTION, AcceptanceMode.BLOCK, AcceptanceMode.MATCH)
 
 
@@ -59,7 +61,7 @@ def plant(bug: str, request: str, mode: AcceptanceMode) -> Plant:
     sampling = wanted.params(mode)
     drafts = knowing(wanted, sampling, width=2)
     length = 1 + max(wanted.min_tokens, 1)  # a shortest length shows in the token after it
-    right = simulation(wanted, sampling, drafts, PLANS["one-pass"], length=length)
+    right = simulation(wanted, sampling, drafts, ONE_PASS, length=length)
     return swapped(right, "_history", BUGS[bug][0], owner=Rows)
 
 
