@@ -43,7 +43,7 @@ from outrider.types import (
     StopConditions,
     VerifyOpening,
 )
-from verify_service.sessions import Session
+from verify_service.sessions import Batch, Session
 from verify_service.verifier import Outcome, Verifier
 
 NUM_SPECULATIVE_TOKENS = 4
@@ -58,6 +58,7 @@ GREEDY = "all rules"
 
 DEEPENING = Deepening(repeats=2, eps=0.1)
 ALL_ROWS = 2**20
+ALONE = Batch(sessions=1, rows=0, tokens=0, started_at=0.0, ended_at=0.0, gap_us=0)
 
 
 @dataclass(frozen=True)
@@ -194,14 +195,15 @@ def measure(
             while (task := drafting.task(ALL_ROWS)) is not None:
                 (made,) = drafter.step([(drafting, task)])
                 if isinstance(made, Chunk):
-                    verifying.extend(made)
+                    verifying.tell(made, 0.0)
                 elif made is not None:
                     raise made
-            work = verifying.work(ALL_ROWS)
+            verifying.take_news()
+            work = verifying.part(ALL_ROWS)
             (outcome,) = verifier.step([work])
             if not isinstance(outcome, Outcome):
                 raise outcome
-            verifying.settle(work, outcome, 0.0, 0.0, 1)
+            verifying.settle(work, outcome, ALONE, 0.0)
             for verdict in verifying.read():
                 passes += 1
                 drafted += verdict.drafted

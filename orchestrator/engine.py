@@ -176,7 +176,11 @@ class Engine:
         ]
         most = session.request.max_drafts
         names = place(
-            candidates, self._requests, session.pass_us, len(usable) if most is None else most
+            candidates,
+            self._requests,
+            session.pass_us,
+            len(usable) if most is None else most,
+            self._settings.drafts_per_session,
         )
         return [usable[name] for name in names]
 
@@ -219,8 +223,9 @@ class Engine:
 
     def _lose(self, session: Session, draft: Attached, error: OutriderError) -> None:
         """A draft that failed slows the session down at most; a dead one is not asked again."""
-        session.detach(draft, error.message)
-        if isinstance(error, UnavailableError):
+        is_gone = isinstance(error, UnavailableError)
+        session.detach(draft, error.message, may_return=is_gone)
+        if is_gone:
             draft.peer.fail(error.message)
 
     def _lose_silent(self, session: Session) -> None:

@@ -41,10 +41,17 @@ class Share:
     shares: int = 1
 
 
-def place(drafts: Sequence[Candidate], sessions: int, pass_us: float, most: int) -> list[str]:
+def place(
+    drafts: Sequence[Candidate],
+    sessions: int,
+    pass_us: float,
+    most: int,
+    each: int | None = None,
+) -> list[str]:
     """The names of the drafts that help one of `sessions` sessions, the best first, at most `most`.
 
-    `pass_us` is the time of a target pass; 0: not known yet.
+    `pass_us` is the time of a target pass; 0: not known yet. `each` is a number of drafts that is
+    wished for instead of the one that comes of dividing them.
 
     >>> two = [Candidate("a", "smol", sessions=3), Candidate("b", "smol")]
     >>> place(two, sessions=4, pass_us=1e5, most=8), place(two, sessions=1, pass_us=1e5, most=8)
@@ -53,7 +60,7 @@ def place(drafts: Sequence[Candidate], sessions: int, pass_us: float, most: int)
     ranked = sorted(drafts, key=lambda d: -accepted_per_pass(d, pass_us))
     free = [d for d in ranked if d.step_us and d.step_us < FREE_SHARE * pass_us]
     paid = [d for d in ranked if d not in free]
-    allowed = max(1, len(paid) // max(1, sessions))
+    allowed = max(1, len(paid) // max(1, sessions)) if each is None else each
     chosen = {d.name for d in (*paid[:allowed], *free)}
     return [d.name for d in ranked if d.name in chosen][:most]
 

@@ -151,11 +151,11 @@ class Session:
         self._placed_at = now
         return True
 
-    def detach(self, draft: Attached, problem: str | None) -> None:
+    def detach(self, draft: Attached, problem: str | None, *, may_return: bool = True) -> None:
         """Goes on without a draft. `problem` None: it did nothing wrong."""
         self._leave(draft)
         if problem is not None:
-            self._ended[draft.peer.name] += 1
+            self._ended[draft.peer.name] += 1 if may_return else MOST_JOINS
             draft.stats.lost = True
             self.notice(f"draft {draft.stats.name} was lost: {problem}")
             self._wait_for_nobody_gone()

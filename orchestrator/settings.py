@@ -50,6 +50,13 @@ class OrchestratorSettings(ServerSettings):
         description="Draft on while the target verifies; --no-run-ahead makes drafts wait for the "
         "verdict, for comparison",
     )
+    drafts_per_session: int | None = Field(
+        None,
+        ge=1,
+        le=255,
+        description="Drafts that help one request; unset: as many as there are for each of those "
+        "answered at once",
+    )
     proposal_top_k: int = Field(
         64, ge=1, le=1024, description="Support of a proposal row (rejection and block)"
     )

@@ -31,6 +31,11 @@ def test_no_more_than_the_request_allows(most: int) -> None:
     assert len(place(drafts(5), 1, PASS_US, most)) == most
 
 
+def test_the_deployment_may_say_how_many_each_has() -> None:
+    assert [len(place(drafts(4), 64, PASS_US, 255, each)) for each in (1, 3, 9)] == [1, 3, 4]
+    assert len(place(drafts(4), 64, PASS_US, 2, 3)) == 2
+
+
 def test_sessions_spread_evenly() -> None:
     loads = dict.fromkeys("abcd", 0)
     for sessions in range(1, 65):

@@ -53,7 +53,8 @@ PROTOCOL_BREAKERS: dict[str, Messages] = {
     "token-outside-the-vocabulary": lambda i: [chunk([node(i, 0, 0, 64)])],
     "another-drafts-id": lambda i: [chunk([node(i + 1, 0, 0, 3)])],
     "no-drafts-id": lambda i: [chunk([common_pb2.Node(id=5, token=3, q=0.5, kind=LISTED)])],
-    "another-drafts-parent": lambda i: [chunk([node(i, 0, (i + 1) << 24, 3)])],
+    "nan-chance": lambda i: [chunk([node(i, 0, 0, 3, chance=NAN)])],
+    "chance-above-one": lambda i: [chunk([node(i, 0, 0, 3, chance=1.5)])],
     "kind-unset": lambda i: [chunk([node(i, 0, 0, 3, kind=common_pb2.NODE_KIND_UNSPECIFIED)])],
     # Below a node of the same chunk, so that it does not matter how far the answer is by now.
     "sampled-without-a-row": lambda i: [chunk(sampled_below(i))],

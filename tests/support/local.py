@@ -82,8 +82,10 @@ class Local:
         drafts: Mapping[str, Running | str] | None = None,
         **settings: Any,
     ) -> AsyncClient:
-        """A client of an orchestrator over these services."""
+        """A client of an orchestrator over these services; every request has all of the drafts."""
         names = [f"{name}={_address(draft)}" for name, draft in (drafts or {}).items()]
+        if names:
+            settings.setdefault("drafts_per_session", len(names))
         chosen = OrchestratorSettings(
             port=0, ray="local", verify=_address(verify), draft=names, **settings
         )

@@ -157,13 +157,15 @@ class Processes:
         ray: str = "local",
         port: int = 0,
     ) -> ServiceProcess:
-        """An orchestrator over services that serve already."""
+        """An orchestrator over services that serve already; each request has all drafts."""
         peers = ["--verify", verify if isinstance(verify, str) else verify.address]
         for name, draft in drafts.items():
             address = draft if isinstance(draft, str) else draft.address
             peers += ["--draft", f"{name}={address}"]
         if not drafts:
             peers += ["--draft", "none"]
+        elif "--drafts-per-session" not in arguments:
+            peers += ["--drafts-per-session", str(len(drafts))]
         return self.start("orchestrator", "--ray", ray, *peers, *arguments, port=port)
 
     def start(self, module: str, *arguments: str, port: int = 0) -> ServiceProcess:
