@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outrider.nodes import TreeNode
+from outrider.selection import ways
 from outrider.types import DraftPart, DraftPlan
 
 
@@ -63,14 +64,14 @@ class Frontier:
     def extend(self, node: TreeNode) -> None:
         """`node`, which it knows, has got children."""
         place = self._places[node]
-        for rank, (chance, child) in enumerate(_ranked(node)):
+        for rank, (chance, child) in enumerate(_ranked(node, place.chance)):
             if child in self._places:
                 continue
             is_first = place.is_first and rank == 0
             is_mine = place.is_mine
             if place.is_first and not is_first:
                 is_mine = (child.position + rank) % self._plan.shares == self._plan.share
-            self._places[child] = _Place(place.chance * chance, is_first, is_mine)
+            self._places[child] = _Place(chance, is_first, is_mine)
             self._push(child)
 
     def best(self, most: int) -> list[Spot]:
@@ -100,12 +101,11 @@ class Frontier:
             heapq.heappush(self._heap, (-place.chance, self._order, node))
 
 
-def _ranked(node: TreeNode) -> list[tuple[float, TreeNode]]:
-    """The children by their chances, none of which knows a SAMPLED token."""
-    drawn: dict[int, float] = {}
-    for draw in node.draws:
-        drawn[draw.token] = max(draw.chance, drawn.get(draw.token, 0.0))
-    ranked = [
-        (max(child.chance, drawn.get(child.token, 0.0)), child) for child in node.children.values()
-    ]
-    return sorted(ranked, key=lambda pair: -pair[0])
+def _ranked(node: TreeNode, survival: float) -> list[tuple[float, TreeNode]]:
+    """The children by the chances that count below them. As in what a pass verifies, none shows
+    whether the token of a draw is one that was LISTED too (exactness, trap 2).
+    """
+    chances: dict[TreeNode, float] = {}
+    for way in ways(node, survival):
+        chances[way.child] = max(way.below, chances.get(way.child, 0.0))
+    return sorted(((c, child) for child, c in chances.items()), key=lambda pair: -pair[0])

@@ -5,7 +5,6 @@ it is taken (exactness, trap 2).
 """
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.nodes import Draw, Subtree, TreeNode
@@ -26,6 +25,48 @@ def select(
     selection = Selection()
     selection.add(root, deepest=deepest, min_chance=min_chance)
     return selection.take(budget)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a child can be taken: as LISTED (`draw` None) or by a draw of its token.
+
+    `weight` is its chance, `below` what its own children are weighed with.
+    """
+
+    child: TreeNode
+    draw: Draw | None
+    weight: float
+    below: float
+
+
+def ways(node: TreeNode, survival: float) -> list[Way]:
+    """The ways to the children of a node that is reached with chance `survival`.
+
+    A SAMPLED child weighs what its draw does, whatever its token; no draw outweighs an earlier one
+    of the node. Where a later draw may be of a child's token too, and have left descendants there,
+    they wait for it: with what is below a child nothing must show of a draw that was not taken.
+    """
+    weights: list[float] = []
+    for draw in node.draws:
+        weights.append(min(survival * draw.chance, *weights[-1:], survival))
+    draws = list(zip(node.draws, weights, strict=True))
+
+    def way(child: TreeNode, draw: Draw | None, weight: float, first: int) -> Way:
+        later = [w for other, w in draws[first:] if child.token in other.row.ids]
+        return Way(child, draw, weight, min([weight, *later]))
+
+    return [
+        *(
+            way(child, None, survival * child.chance, 0)
+            for child in node.children.values()
+            if child.chance >= 0
+        ),
+        *(
+            way(node.children[draw.token], draw, weight, index + 1)
+            for index, (draw, weight) in enumerate(draws)
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +131,14 @@ class Selection:
     def _push(self, part: "_Part", node: TreeNode, survival: float) -> None:
         if part.deepest is not None and node.position >= part.deepest:
             return
-        weights: list[float] = []
-        for draw in node.draws:
-            weights.append(min(survival * draw.chance, *weights[-1:], 1.0))
-        pairs = list(zip(node.draws, weights, strict=True))
-        for child in node.children.values():
-            if child.chance >= 0:
-                weight = survival * child.chance
-                below = _below(child.token, weight, pairs)
-                self._offer(weight, _Offer(part, node, child, None, below))
-        for index, (draw, weight) in enumerate(pairs):
-            below = _below(draw.token, weight, pairs[index + 1 :])
-            child = node.children[draw.token]
-            self._offer(weight, _Offer(part, node, child, draw, below))
+        for way in ways(node, survival):
+            self._offer(way.weight, _Offer(part, node, way.child, way.draw, way.below))
 
     def _offer(self, weight: float, offer: _Offer) -> None:
         if weight < offer.part.min_chance:
             return
         self._order += 1
         heapq.heappush(self._heap, (-weight, self._order, offer))
-
-
-def _below(token: int, weight: float, draws: Sequence[tuple[Draw, float]]) -> float:
-    """What the children of a node are weighed with: where one of `draws`, which are taken later,
-    may be its token too, and have left them there, they wait for that draw.
-    """
-    return min([weight, *(w for draw, w in draws if token in draw.row.ids)])
 
 
 class _Part:

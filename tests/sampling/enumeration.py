@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from draft_service.frontier import Frontier
+from outrider.nodes import TreeNode
 from outrider.sampling.accepting import accept
 from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Noise, PhiloxNoise, Stream
@@ -24,6 +26,8 @@ from outrider.types import (
     DRAFT_INDEX_SHIFT,
     AcceptanceMode,
     Chunk,
+    DraftPart,
+    DraftPlan,
     NodeKind,
     SamplingParams,
 )
@@ -39,6 +43,7 @@ from .states import (
     Prefix,
     Prune,
     Reopen,
+    Spread,
     State,
     Verify,
     chunk_of,
@@ -227,6 +232,8 @@ class _Enumeration:
         elif isinstance(action, Draft):
             for chance, after in self._make(state, action.number, action.depth, step):
                 yield chance, delivered(after, action.number)
+        elif isinstance(action, Spread):
+            yield from self._spread(state, action.number, action.count, step)
         elif isinstance(action, Deliver):
             yield 1.0, delivered(state, action.number)
         elif isinstance(action, Reopen):
@@ -256,6 +263,36 @@ class _Enumeration:
             after = replace(state, heads=heads, under_way=under_way)
             made_now = made + len(proposal.candidates)
             for further, final in self._make(after, number, depth, step, made_now):
+                yield chance * further, final
+
+    def _spread(
+        self, state: State, number: int, count: int, step: int, made: int = 0
+    ) -> Iterator[tuple[float, State]]:
+        """All states after a draft has grown its tree where the production code would."""
+        tree = self._tree(state)
+        frontier = Frontier(lambda node: not node.children)
+        depth = self._simulation.length - len(state.emitted)
+        frontier.restart(tree.root, DraftPlan(depth, part=DraftPart.TREE))
+        spots = frontier.best(1) if count else []
+        if not spots:
+            yield 1.0, state
+            return
+        node = spots[0].node
+        path: list[int] = []
+        at: TreeNode | None = node
+        while at is not None and at is not tree.root:
+            path.append(at.token)
+            at = at.parent
+        parent_id = node.position if node is tree.root else node.ids[0]
+        first_id = state.indices[number] << DRAFT_INDEX_SHIFT | step * IDS_PER_ACTION + made
+        for chance, proposal in self._propose(number, (*state.emitted, *reversed(path))):
+            if not proposal.candidates:
+                yield chance, state
+                continue
+            chunk = self._simulation.send(chunk_of(proposal, parent_id, first_id))
+            after = replace(state, log=(*state.log, chunk))
+            made_now = made + len(proposal.candidates)
+            for further, final in self._spread(after, number, count - 1, step, made_now):
                 yield chance * further, final
 
     def _propose(self, number: int, prefix: Prefix) -> list[tuple[float, Proposal]]:

@@ -33,6 +33,16 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A draft goes on below the most promising nodes of the whole tree, of other drafts too, one
+    after the other, `count` times; each proposal is delivered at once.
+    """
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reopen:
     """A draft is opened again at the tip under a new index; what is under way stays under way."""
 
@@ -53,7 +63,7 @@ class Verify:
     budget: int
 
 
-Action = Draft | MakeOnly | Deliver | Reopen | Prune | Verify
+Action = Draft | MakeOnly | Spread | Deliver | Reopen | Prune | Verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ class State:
 def chunk_of(proposal: Proposal, parent_id: int, first_id: int) -> Chunk:
     """The chunk that a proposal goes out in."""
     nodes = tuple(
-        Node(first_id + i, parent_id, c.token, c.q, c.kind)
+        Node(first_id + i, parent_id, c.token, c.q, c.kind, c.chance)
         for i, c in enumerate(proposal.candidates)
     )
     is_drawn = any(node.kind is NodeKind.SAMPLED for node in nodes)

@@ -1,0 +1,115 @@
+"""Trees that grow where the draft expects most, and passes that take what is likely enough: the law
+stays the target's, as long as no chance knows a token that was drawn (exactness, trap 2)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from draft_service import frontier
+from outrider.nodes import TreeNode
+from outrider.tree import Subtree, TokenTree
+from outrider.types import AcceptanceMode, Chunk, Node, NodeKind, SamplingParams
+
+from .enumeration import (
+    BLOCK,
+    REJECTION,
+    Action,
+    Draft,
+    Simulation,
+    Spread,
+    Verify,
+    production_draft,
+)
+from .worlds import Table
+
+TOLERANCE = 1e-9
+CLEARLY_WRONG = 1e-3
+
+TARGET = Table(((1, 2, 3), (3, 1, 1), (0, 1, 4), (2, 2, 1)))
+DRAFTS = (
+    Table(((2, 2, 1), (1, 1, 0), (1, 5, 3))),
+    Table(((1, 0, 4), (1, 3, 1))),
+)
+RULES = [REJECTION, BLOCK, SamplingParams(mode=AcceptanceMode.MATCH)]
+
+SCHEDULES: dict[str, tuple[Action, ...]] = {
+    "one": (Spread(0, 3), Verify(3)),
+    "two-on-one-tree": (Spread(0, 2), Spread(1, 2), Verify(3)),
+    "in-turns": (Spread(0, 1), Spread(1, 1), Spread(0, 1), Verify(2)),
+    "a-chain-and-branches": (Draft(0, 2), Spread(1, 2), Verify(3)),
+    "carried-over": (Spread(0, 3), Verify(1), Spread(1, 1), Verify(2)),
+}
+
+
+def hashed(node: Node, *, knows_token: bool) -> float:
+    """A chance that looks arbitrary; of a SAMPLED node it knows the parent, or more than it may."""
+    token = node.token if knows_token or node.kind is NodeKind.LISTED else -1
+    return (1 + (7 * node.parent_id + 5 * token + 3) % 11) / 12
+
+
+def with_chances(*, knows_token: bool = False) -> Callable[[Chunk], Chunk]:
+    def send(chunk: Chunk) -> Chunk:
+        nodes = (replace(n, chance=hashed(n, knows_token=knows_token)) for n in chunk.nodes)
+        return replace(chunk, nodes=tuple(nodes))
+
+    return send
+
+
+def at_least(min_chance: float) -> Callable[[TokenTree, int], Subtree]:
+    return lambda tree, budget: tree.select(budget, min_chance=min_chance)
+
+
+def simulation(schedule: tuple[Action, ...], sampling: SamplingParams, width: int) -> Simulation:
+    drafts = tuple(production_draft(q, width=width, sampling=sampling) for q in DRAFTS)
+    return Simulation(TARGET, drafts, schedule, 3, sampling)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("sampling", RULES, ids=lambda s: s.mode.value)
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_output_law_equals_target_where_the_likeliest_nodes_are_gone_below(
+    schedule: tuple[Action, ...], sampling: SamplingParams, width: int
+) -> None:
+    assert simulation(schedule, sampling, width).deviation() < TOLERANCE
+
+
+@pytest.mark.parametrize("min_chance", [0.0, 0.15, 0.4])
+@pytest.mark.parametrize("sampling", RULES, ids=lambda s: s.mode.value)
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_output_law_equals_target_whatever_chances_drafts_estimate(
+    schedule: tuple[Action, ...], sampling: SamplingParams, min_chance: float
+) -> None:
+    run = simulation(schedule, sampling, width=2)
+    run = replace(run, send=with_chances(), select=at_least(min_chance))
+    assert run.deviation() < TOLERANCE
+
+
+@pytest.mark.parametrize("sampling", RULES[:2], ids=lambda s: s.mode.value)
+def test_enumeration_rejects_a_chance_that_knows_the_token_that_was_drawn(
+    sampling: SamplingParams,
+) -> None:
+    run = simulation((Spread(0, 2), Spread(1, 2), Verify(2)), sampling, width=2)
+    wrong = replace(run, send=with_chances(knows_token=True), select=at_least(0.3))
+    assert wrong.deviation() > CLEARLY_WRONG
+
+
+def by_what_was_listed(node: TreeNode, survival: float) -> list[tuple[float, TreeNode]]:
+    """Planted: a draw of a token that was LISTED too is as likely as that."""
+    drawn = {draw.token: draw.chance for draw in node.draws}
+    chances = [(max(c.chance, drawn.get(c.token, 0.0)), c) for c in node.children.values()]
+    return sorted(((survival * x, c) for x, c in chances), key=lambda pair: -pair[0])
+
+
+def test_enumeration_rejects_a_tree_that_grows_by_what_was_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it grows shows whether the token of a draw was LISTED too, before the draw is taken."""
+    monkeypatch.setattr(frontier, "_ranked", by_what_was_listed)
+    worst = 0.0
+    for budget in (1, 2, 3, 4):
+        for steps in (1, 2, 3):
+            schedule = (Spread(0, 1), Draft(1, 1), Spread(0, steps), Verify(budget))
+            run = replace(simulation(schedule, REJECTION, width=2), send=with_chances())
+            worst = max(worst, run.deviation())
+    assert worst > CLEARLY_WRONG
