@@ -4,11 +4,14 @@ It has no weights and needs no download, its law is known exactly (`scripted_log
 time can be set.
 """
 
+import fcntl
 import hashlib
 import string
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +125,31 @@ class ScriptedTokenizer:
         return self.encode("".join([*lines, "assistant:"]))
 
 
+class Device:
+    """What several scripted models, of other processes too, compute on in turns: the name of a
+    file that is locked meanwhile. It stands for an accelerator that draft and target share.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Raises InvalidArgumentError where the file cannot be made."""
+        try:
+            self._file = Path(path).open("ab")
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"device={path} is no file that could be locked ({error.strerror}); give the path "
+                "of one that may be written"
+            ) from error
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Waits for the device and has it for as long as the context is entered."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
 class ScriptedModel:
     """The scripted law behind the model protocol, with the KV bookkeeping of a real backend."""
 
@@ -136,8 +164,10 @@ class ScriptedModel:
         step_s: float = 0.0,
         row_s: float = 0.0,
         symbols: Sequence[int] = (),
+        device: "Device | None" = None,
     ) -> None:
-        """`law` is one of symbols; id i is symbol `symbols[i]`, without it symbol i."""
+        """`law` is one of symbols; id i is symbol `symbols[i]`, without it symbol i. Passes take
+        their time on `device`, one of several models at a time."""
         self.law = law
         self._symbols = symbols
         self.info = info
@@ -145,6 +175,7 @@ class ScriptedModel:
         self.cells = CellLedger(kv_tokens)
         self._step_s = step_s
         self._row_s = row_s
+        self._device = device
 
     def open(self, token_ids: Sequence[int]) -> ModelSequence:
         """A new sequence with the longest cached prefix of `token_ids`, less than all."""
@@ -169,7 +200,8 @@ class ScriptedModel:
             logits = logits[:, list(self._symbols)]
         duration_s = self._step_s + self._row_s * sum(len(feed.tokens) for feed in feeds)
         if duration_s > 0:
-            time.sleep(duration_s)
+            with self._device.held() if self._device is not None else nullcontext():
+                time.sleep(duration_s)
         return list(torch.split(logits, [len(feed.rows) for feed in feeds]))
 
     def keep(
@@ -203,6 +235,7 @@ def load(argument: str, options: ModelOptions) -> ScriptedModel:
     rotate = arguments.whole("rotate", 0, 0, law.vocab - 1)
     fits_all = arguments.choice("tokenizer", ("own", "any")) == "any"
     salt = arguments.text("hash_salt")
+    device = arguments.text("device")
     arguments.finish()
     # With `shift` some pieces are others than the default's, with `rotate` their ids are.
     symbols = (
@@ -228,4 +261,5 @@ def load(argument: str, options: ModelOptions) -> ScriptedModel:
         step_ms / 1000,
         row_ms / 1000,
         symbols,
+        Device(device) if device else None,
     )
