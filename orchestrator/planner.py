@@ -11,6 +11,7 @@ by survival. Where no token reaches it nothing is verified: the target is as fas
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from outrider.pass_times import MEMORY, PassTimes
 from outrider.types import DraftPart, DraftPlan, ReadinessPolicy, Verdict
@@ -27,8 +28,8 @@ LOWEST_CHANCE = 0.01
 HYSTERESIS = 0.15
 """A least chance that differs by less than this share is not worth a message."""
 
-GAIN_TO_WAIT = 1.05
-"""Waiting must promise this much more speed than a bare step."""
+LEAST_GAIN = 0.02
+"""Waiting must promise this many tokens more than the verifier emits in the time that it takes."""
 
 LONGEST_WAIT_US = 1_000_000
 """A draft's own word on its speed never makes a pass wait longer."""
@@ -221,16 +222,14 @@ def _wait(seen: Observations, limits: Limits) -> tuple[int, int]:
     else:
         if seen.sessions > BUSY_SESSIONS:
             return 0, 0
-        expected = [1.0]
-        for chance in seen.survival(most):
-            expected.append(expected[-1] + chance)
+        rate = max(seen.rate, 1 / max(seen.passes.predict(1), 1.0))
+        gained = [0.0, *accumulate(seen.survival(most))]
 
-        def speed(count: int) -> float:
-            pass_us = seen.passes.predict(1 + count)
-            return expected[count] / max(wait_us(count) + pass_us, 1.0)
+        def gain(count: int) -> float:
+            return gained[count] - rate * (wait_us(count) + count * (seen.passes.row_us or 0.0))
 
-        best = max(range(most + 1), key=speed)
-        if speed(best) < GAIN_TO_WAIT * speed(0):
+        best = max(range(most + 1), key=gain)
+        if gain(best) < LEAST_GAIN:
             return 0, 0
     longest = LONGEST_WAIT_US if limits.max_wait_us is None else limits.max_wait_us
     return best, min(int(1.5 * wait_us(best)) + 1000, longest)

@@ -42,9 +42,9 @@ class OrchestratorSettings(ServerSettings):
         "rejection, block or match; auto is coupled. All are lossless",
     )
     num_speculative_tokens: int = Field(
-        7, ge=1, le=128, description="Longest drafted path that one target pass verifies"
+        16, ge=1, le=128, description="Most drafted tokens that one target pass verifies"
     )
-    width: int = Field(1, ge=1, le=32, description="Children that a draft proposes at each node")
+    width: int = Field(3, ge=1, le=32, description="Children that a draft proposes at each node")
     run_ahead: bool = Field(
         True,
         description="Draft on while the target verifies; --no-run-ahead makes drafts wait for the "

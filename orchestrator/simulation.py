@@ -1,8 +1,10 @@
 """One request on a clock of its own: a verifier, a draft and the wire between them, step by step.
 
 Pure: it runs no model and waits for nothing. What to draft, to verify and to wait for is decided by
-the planner that real sessions use, from the same observations; chance is the seeded acceptance of
-drafted tokens only. It knows one session at a time: a verifier that is shared by several is slower.
+the code that real sessions use: the planner, the draft's frontier and what it learns of its
+guesses, the selection of a pass. Only the texts are made up, or recorded: for each position what
+the draft guesses, and which of its guesses is the target's token. It knows one session at a time: a
+verifier that is shared by several is slower.
 """
 
 import heapq
@@ -10,20 +12,105 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from draft_service.chances import Cell, Chances, cell_of
+from draft_service.frontier import Frontier
 from orchestrator.planner import Limits, Observations, plan
-from outrider.types import DraftPlan, ReadinessPolicy, StepTiming, Verdict
+from outrider.nodes import Subtree, TreeNode
+from outrider.pass_times import PassTimes, most_per_time
+from outrider.sampling.proposing import Candidate
+from outrider.tree import TokenTree
+from outrider.types import (
+    Chunk,
+    DraftPlan,
+    Node,
+    NodeKind,
+    ReadinessPolicy,
+    SamplingParams,
+    StepTiming,
+    Verdict,
+)
 
-MOST_PLACES = 256
+DRAFT = 1 << 24
+RIGHT = 0
+"""The token that stands for the target's at every position; wrong guesses have others."""
 
-_NODE = 1
-"""Stands for the id of an accepted node: the planner counts those that are not 0."""
+MOST_SPOTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a draft says at one position: the first guesses at the chances of its candidates, with
+    the evidence for them, and the rank of the target's token among them (None: not there).
+    """
+
+    chances: tuple[float, ...]
+    evidence: tuple[float, ...]
+    rank: int | None
+
+
+class Text(Protocol):
+    """What the target says, as far as a draft is concerned."""
+
+    sampling: SamplingParams
+
+    def guess(self, position: int) -> Guess:
+        """At the position where the target's token is the `position`-th of the answer."""
+        ...
+
+    def elsewhere(self, number: int) -> Guess:
+        """Below a wrong guess, where nothing is right; `number` tells such places apart."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The guesses of a real pair along one answer; beyond its end it begins again."""
+
+    sampling: SamplingParams
+    guesses: tuple[Guess, ...]
+
+    def guess(self, position: int) -> Guess:
+        """See Text."""
+        return self.guesses[position % len(self.guesses)]
+
+    def elsewhere(self, number: int) -> Guess:
+        """See Text."""
+        return self.guesses[hash((number, 17)) % len(self.guesses)]
+
+
+class Drawn:
+    """Guesses with one candidate that is right with chance `acceptance[i]` where the i before it
+    since the last miss were; the last entry holds for all that follow. A seed gives its luck.
+    """
+
+    def __init__(self, acceptance: Sequence[float], seed: int) -> None:
+        self.sampling = SamplingParams(temperature=0)
+        self._acceptance = tuple(acceptance)
+        self._luck = random.Random(seed)
+        self._ranks: list[int | None] = []
+        self._run = 0
+        self._mean = sum(self._acceptance) / len(self._acceptance)
+
+    def guess(self, position: int) -> Guess:
+        """See Text."""
+        while len(self._ranks) <= position:
+            chance = self._acceptance[min(self._run, len(self._acceptance) - 1)]
+            is_right = self._luck.random() < chance
+            self._run = self._run + 1 if is_right else 0
+            self._ranks.append(0 if is_right else None)
+        return Guess((self._mean,), (self._mean,), self._ranks[position])
+
+    def elsewhere(self, number: int) -> Guess:
+        """See Text."""
+        return Guess((self._mean,), (self._mean,), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Microseconds of a target pass by its rows: measured points, straight lines between them.
+    """Microseconds of a pass by its rows: measured points, straight lines between them.
 
     `rows` ascend. Beyond the last point its line goes on; below the first the time is the first's.
     """
@@ -56,12 +143,13 @@ class Situation:
 
     `acceptance[i]` is the chance that a drafted token is the target's where the i before it were,
     counted from the last miss; the last entry holds for all that follow. `draft_step_us` is from
-    one drafted token to the next. `draft_wire_us` and `verify_wire_us` are round trips as messages
-    of a session see them, the services' own handling of them included. `pass_overhead_us` is what a
-    pass takes besides the model; the part of it that comes after the verdict, `turnaround_us`,
-    overlaps with waiting. `seen_round_trip_us` and `seen_step_us` are what the planner believes the
-    draft's round trip and step to be; 0: what they are. `alone_us` is from token to token of the
-    target alone; 0: a pass of one row and what comes with it.
+    one drafted token to the next, `draft_row_us` more for each further node that a step goes on
+    below. `draft_wire_us` and `verify_wire_us` are round trips as messages of a session see them,
+    the services' own handling of them included. `pass_overhead_us` is what a pass takes besides the
+    model; the part of it that comes after the verdict, `turnaround_us`, overlaps with waiting.
+    `seen_round_trip_us` and `seen_step_us` are what the planner believes the draft's round trip and
+    step to be; 0: what they are. `alone_us` is from token to token of the target alone; 0: a pass
+    of one row and what comes with it.
     """
 
     costs: PassCosts
@@ -75,11 +163,17 @@ class Situation:
     seen_round_trip_us: float = 0.0
     seen_step_us: float = 0.0
     alone_us: float = 0.0
+    draft_row_us: float | None = None
 
     @property
     def token_alone_us(self) -> float:
         """Microseconds of a token of the target alone: a pass for each."""
         return self.alone_us or self.costs.of(1) + self.pass_overhead_us
+
+    def step_us(self, rows: int) -> float:
+        """Microseconds of a draft pass with `rows` rows."""
+        each = self.draft_step_us if self.draft_row_us is None else self.draft_row_us
+        return self.draft_step_us + each * (rows - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +185,125 @@ class Run:
     us: float
     verified: int
     accepted: int
-
-
-@dataclass(slots=True, eq=False)
-class _Chain:
-    """Drafted tokens without a break, at the positions behind `start`; from `wrong` on they are not
-    the target's."""
-
-    start: int
-    wrong: int
+    waited_us: float = 0.0
+    rows: int = 0
+    steps: int = 0
+    missed_covered: int = 0
 
 
 _Event = tuple[float, int, Callable[[], None]]
 """When, in which order of those at the same time, and what."""
 
 
-def run(situation: Situation, tokens: int, seed: int) -> Run:
+def run(
+    situation: Situation, tokens: int, seed: int, text: Text | None = None, chances: Chances | None = None
+) -> Run:
     """Simulates a request of `tokens` tokens; the same seed gives the same luck."""
-    return _Request(situation, tokens, seed).run()
+    chosen = Drawn(situation.acceptance, seed) if text is None else text
+    return _Request(situation, tokens, chosen, chances or Chances()).run()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A draft's side of a session, as draft_service.sessions and .scheduler have it."""
+
+    plan: DraftPlan
+    chances: Chances
+    tree: TokenTree = field(default_factory=TokenTree)
+    times: PassTimes = field(default_factory=PassTimes)
+    expanded: set[TreeNode] = field(default_factory=set)
+    fed: set[TreeNode] = field(default_factory=set)
+    cells: dict[int, Cell] = field(default_factory=dict)
+    unfed_tokens: int = 1
+    counter: int = 0
+    frontier: Frontier = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.frontier = Frontier(self._is_open)
+        self.frontier.restart(self.tree.root, self.plan)
+
+    def commit(self, count: int, plan: DraftPlan) -> None:
+        self.plan = plan
+        for _ in range(count):
+            root = self.tree.root
+            for child in root.children.values():
+                for node_id in child.ids:
+                    self.chances.learn(self.cells[node_id], child.token == RIGHT)
+            matched = root.children.get(RIGHT)
+            self.unfed_tokens = 0 if matched in self.fed else self.unfed_tokens + 1
+            self.tree.commit((RIGHT,))
+        if self._is_open(self.tree.root):
+            self.unfed_tokens = max(1, self.unfed_tokens)
+        live = {self.tree.root, *self.tree.root.descendants()}
+        self.expanded &= live
+        self.fed &= live
+        self.cells = {i: c for i, c in self.cells.items() if self.tree.node(i) is not None}
+        self.frontier.restart(self.tree.root, plan)
+
+    def targets(self) -> list[TreeNode]:
+        room = max(0, self.plan.max_nodes - len(self.cells)) // self.plan.width
+        spots = self.frontier.best(min(MOST_SPOTS, room))
+        best = most_per_time([spot.chance for spot in spots], self.times)
+        return [spot.node for spot in spots[:best]]
+
+    def rows(self, targets: Sequence[TreeNode]) -> int:
+        new: set[TreeNode] = set()
+        for node in targets:
+            at: TreeNode | None = node
+            while at is not None and at is not self.tree.root and at not in self.fed:
+                new.add(at)
+                at = at.parent
+        self.fed |= new
+        rows = len(new) + self.unfed_tokens
+        self.unfed_tokens = 0
+        return max(1, rows)
+
+    def grow(self, targets: Sequence[TreeNode], text: Text, us: float) -> Chunk | None:
+        nodes: list[Node] = []
+        for parent in targets:
+            self.expanded.add(parent)
+            parent_id = parent.position if parent is self.tree.root else parent.ids[0]
+            nodes += self._children(parent_id, self._guess(parent, text), text)
+        chunk = Chunk(tuple(nodes), step_us=round(us))
+        self.tree.grow(chunk)
+        for parent in targets:
+            if parent in (self.tree.root, *self.tree.root.descendants()):
+                self.frontier.extend(parent)
+        return chunk
+
+    def _guess(self, parent: TreeNode, text: Text) -> Guess:
+        at: TreeNode | None = parent
+        while at is not None and at is not self.tree.root:
+            if at.token != RIGHT:
+                return text.elsewhere(parent.position * 1009 + self.counter)
+            at = at.parent
+        return text.guess(parent.position)
+
+    def _children(self, parent_id: int, guess: Guess, text: Text) -> list[Node]:
+        nodes: list[Node] = []
+        pairs = list(zip(guess.chances, guess.evidence, strict=True))[: self.plan.width]
+        for rank, (chance, evidence) in enumerate(pairs):
+            token = RIGHT if rank == guess.rank else rank + 1
+            candidate = Candidate(token, chance, NodeKind.LISTED, chance, evidence)
+            cell = cell_of(candidate, rank, text.sampling)
+            node_id = DRAFT | self.counter
+            self.counter += 1
+            self.cells[node_id] = cell
+            weight = self.chances.of(candidate, cell)
+            nodes.append(Node(node_id, parent_id, token, chance, NodeKind.LISTED, weight))
+        return nodes
+
+    def _is_open(self, node: TreeNode) -> bool:
+        return not node.children and node not in self.expanded
 
 
 class _Request:
     """Verifier, orchestrator and draft of one request, and the messages that are under way."""
 
-    def __init__(self, situation: Situation, tokens: int, seed: int) -> None:
+    def __init__(self, situation: Situation, tokens: int, text: Text, chances: Chances) -> None:
         self._s = situation
         self._tokens = tokens
-        self._luck = random.Random(seed)
+        self._text = text
         self._now = 0.0
         self._events: list[_Event] = []
         self._count = 0
@@ -125,32 +311,27 @@ class _Request:
         self._seen = Observations().with_round_trip(
             max(1, round(situation.seen_round_trip_us or situation.draft_wire_us))
         )
-        first = plan(self._seen, situation.limits, has_drafts=True)
-        self._draft_plan = first.draft
+        first = self._plan = plan(self._seen, situation.limits, has_drafts=True)
         # verifier
-        self._tip = 0
-        self._tree: list[tuple[_Chain, int]] = []
+        self._tree = TokenTree()
         self._policy = first.policy
         self._is_running = False
         self._free_at = 0.0
         self._verdict_at = 0.0
         self._wakes_at = math.inf
-        self._streak = 0
         # draft
-        self._known = 0
-        self._chain = _Chain(0, self._first_wrong(0))
-        self._leaf = 0
-        self._plan = first.draft
+        self._draft = _Draft(first.draft, chances)
         self._commits: list[tuple[int, DraftPlan]] = []
         self._is_stepping = False
         # outcome
-        self._passes = self._verified = self._accepted = 0
-        self._first_us = self._last_us = 0.0
+        self._passes = self._verified = self._accepted = self._rows = self._steps = 0
+        self._covered = 0
+        self._waited_us = self._first_us = self._last_us = 0.0
         self._first_tokens = 0
 
     def run(self) -> Run:
         self._verify()
-        self._after(self._s.draft_wire_us / 2, self._draft)
+        self._after(self._s.draft_wire_us / 2, self._step)
         while self._tip < self._tokens:
             self._now, _, act = heapq.heappop(self._events)
             act()
@@ -160,7 +341,15 @@ class _Request:
             self._last_us - self._first_us,
             self._verified,
             self._accepted,
+            self._waited_us,
+            self._rows,
+            self._steps,
+            self._covered,
         )
+
+    @property
+    def _tip(self) -> int:
+        return len(self._tree.committed)
 
     # The verifier: as verify_service.scheduler and .sessions.
 
@@ -168,22 +357,21 @@ class _Request:
         """Starts a pass where the policy says so, else looks again when it may say so."""
         if self._is_running or self._tip >= self._tokens:
             return
-        wanted = min(self._policy.min_depth, self._tokens - self._tip - 1)
+        room = self._tokens - self._tip - 1
         ready_at = self._free_at
-        if len(self._tree) < wanted:
+        if self._tree.depth < min(self._policy.min_depth, room):
             ready_at = max(ready_at, self._verdict_at + self._policy.max_wait_us)
         if ready_at > self._now:
             if ready_at < self._wakes_at:
                 self._wakes_at = ready_at
                 self._at(ready_at, self._wake)
             return
-        room = self._tokens - self._tip - 1
-        worth = self._places(self._policy.min_chance)
-        nodes = self._tree[: min(self._policy.max_rows, room, worth)]
+        subtree = self._tree.select(
+            self._policy.max_rows, max_depth=room, min_chance=self._policy.min_chance
+        )
         self._is_running = True
-        rows = 1 + len(nodes)
-        forward_us = self._s.costs.of(rows)
-        done = self._done(nodes, rows, forward_us, self._now - self._verdict_at)
+        forward_us = self._s.costs.of(1 + len(subtree))
+        done = self._done(subtree, forward_us, self._now - self._verdict_at)
         overhead_us = max(0.0, self._s.pass_overhead_us - self._s.turnaround_us)
         self._after(forward_us + overhead_us, done)
 
@@ -191,33 +379,28 @@ class _Request:
         self._wakes_at = math.inf
         self._verify()
 
-    def _done(
-        self, nodes: Sequence[tuple[_Chain, int]], rows: int, forward_us: float, wait_us: float
-    ) -> Callable[[], None]:
+    def _done(self, subtree: Subtree, forward_us: float, wait_us: float) -> Callable[[], None]:
         def done() -> None:
-            accepted = sum(1 for chain, position in nodes if position < chain.wrong)
-            base, self._tip = self._tip, self._tip + accepted + 1
-            self._streak = 0 if accepted < len(nodes) else self._streak + accepted
-            self._tree = [
-                (chain, position)
-                for chain, position in self._tree
-                if position > self._tip and chain.wrong > self._tip
-            ]
+            accepted = row = 0
+            while (child := subtree.children[row].get(RIGHT)) is not None:
+                accepted, row = accepted + 1, child
+            base = self._tip
+            self._tree.commit((RIGHT,) * (accepted + 1))
             self._is_running = False
             self._free_at = self._now + self._s.turnaround_us
             self._verdict_at = self._now
-            self._counted(accepted, len(nodes))
+            self._counted(accepted, len(subtree), wait_us)
             verdict = Verdict(
                 round_index=self._passes,
                 base=base,
-                tokens=(0,) * (accepted + 1),
-                node_ids=(_NODE,) * accepted + (0,),
-                drafted=len(nodes),
+                tokens=(RIGHT,) * (accepted + 1),
+                node_ids=(DRAFT,) * accepted + (0,),
+                drafted=len(subtree),
                 timing=StepTiming(
                     wait_us=round(wait_us),
                     forward_us=round(forward_us),
                     accept_us=round(self._s.pass_overhead_us),
-                    rows=rows,
+                    rows=1 + len(subtree),
                 ),
             )
             self._after(self._s.verify_wire_us / 2, lambda: self._reconcile(verdict))
@@ -225,7 +408,7 @@ class _Request:
 
         return done
 
-    def _counted(self, accepted: int, verified: int) -> None:
+    def _counted(self, accepted: int, verified: int, wait_us: float) -> None:
         self._passes += 1
         self._last_us = self._now
         if self._passes == 1:
@@ -233,11 +416,13 @@ class _Request:
             return
         self._verified += verified
         self._accepted += accepted
+        self._waited_us += wait_us
+        self._rows += 1 + verified
+        self._covered += 1 if self._tree.pending else 0
 
-    def _grow(self, chain: _Chain, position: int) -> None:
-        if position > self._tip and chain.wrong > self._tip:
-            self._tree.append((chain, position))
-            self._verify()
+    def _grow(self, chunk: Chunk) -> None:
+        self._tree.grow(chunk)
+        self._verify()
 
     def _set_policy(self, policy: ReadinessPolicy) -> None:
         self._policy = policy
@@ -246,67 +431,46 @@ class _Request:
     # The orchestrator: as orchestrator.session.
 
     def _reconcile(self, verdict: Verdict) -> None:
-        has_waited = self._policy.min_depth > 0
+        has_waited = self._plan.policy.min_depth > 0
         self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
-        new = plan(self._seen, self._s.limits, has_drafts=True)
-        known = verdict.base + len(verdict.tokens)
-        self._after(self._s.draft_wire_us / 2, lambda: self._commit(known, new.draft))
+        new = self._plan = plan(self._seen, self._s.limits, True, self._plan)
+        count = len(verdict.tokens)
+        self._after(self._s.draft_wire_us / 2, lambda: self._commit(count, new.draft))
         self._after(self._s.verify_wire_us / 2, lambda: self._set_policy(new.policy))
 
-    def _relay(self, chain: _Chain, position: int) -> None:
-        if not self._seen.draft_step_us:  # every step takes the same: the first tells all
-            self._seen = self._seen.with_step(
-                max(1, round(self._s.seen_step_us or self._s.draft_step_us))
-            )
-        self._after(self._s.verify_wire_us / 2, lambda: self._grow(chain, position))
+    def _relay(self, chunk: Chunk) -> None:
+        step_us = self._s.seen_step_us or chunk.step_us
+        self._seen = self._seen.with_step(max(1, round(step_us)))
+        self._after(self._s.verify_wire_us / 2, lambda: self._grow(chunk))
 
     # The draft: as draft_service.scheduler and .sessions.
 
-    def _commit(self, known: int, new_plan: DraftPlan) -> None:
-        self._commits.append((known, new_plan))
-        self._draft()
+    def _commit(self, count: int, new_plan: DraftPlan) -> None:
+        self._commits.append((count, new_plan))
+        self._step()
 
-    def _draft(self) -> None:
-        """Applies what has come, and starts a step where there is room to run ahead."""
+    def _step(self) -> None:
+        """Applies what has come, and starts a step where there is something to go on below."""
         if self._is_stepping:
             return
-        for known, new_plan in self._commits:
-            self._known, self._plan = known, new_plan
-            if self._leaf < known or self._chain.wrong <= known:
-                self._leaf = known
-                self._chain = _Chain(known, self._first_wrong(known))
+        for count, new_plan in self._commits:
+            self._draft.commit(count, new_plan)
         self._commits.clear()
-        ahead = min(self._plan.depth, 1 + self._places(self._plan.min_chance))
-        if self._leaf - self._known < ahead:
+        targets = self._draft.targets()
+        if targets:
             self._is_stepping = True
-            self._after(self._s.draft_step_us, self._stepped)
+            rows = self._draft.rows(targets)
+            us = self._s.step_us(rows)
+            self._draft.times = self._draft.times.add(rows, round(us))
+            self._after(us, lambda: self._stepped(targets, us))
 
-    def _stepped(self) -> None:
+    def _stepped(self, targets: Sequence[TreeNode], us: float) -> None:
         self._is_stepping = False
-        self._leaf += 1
-        chain, position = self._chain, self._leaf
-        self._after(self._s.draft_wire_us / 2, lambda: self._relay(chain, position))
-        self._draft()
-
-    def _places(self, min_chance: float) -> int:
-        """How many drafted tokens in a row have that chance or more to be accepted, all of them."""
-        chances, reached, places = self._s.acceptance, 1.0, 0
-        while places < MOST_PLACES:
-            reached *= chances[min(places, len(chances) - 1)]
-            if reached < min_chance:
-                break
-            places += 1
-        return places
-
-    def _first_wrong(self, start: int) -> int:
-        """Position of the first token of a new chain that is not the target's."""
-        chances, position, run_length = self._s.acceptance, start + 1, self._streak
-        while position <= self._tokens:
-            if self._luck.random() >= chances[min(run_length, len(chances) - 1)]:
-                return position
-            position += 1
-            run_length += 1
-        return position
+        self._steps += 1
+        chunk = self._draft.grow(targets, self._text, us)
+        if chunk is not None:
+            self._after(self._s.draft_wire_us / 2, lambda: self._relay(chunk))
+        self._step()
 
     def _after(self, delay_us: float, act: Callable[[], None]) -> None:
         self._at(self._now + delay_us, act)
