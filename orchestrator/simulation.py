@@ -196,7 +196,11 @@ _Event = tuple[float, int, Callable[[], None]]
 
 
 def run(
-    situation: Situation, tokens: int, seed: int, text: Text | None = None, chances: Chances | None = None
+    situation: Situation,
+    tokens: int,
+    seed: int,
+    text: Text | None = None,
+    chances: Chances | None = None,
 ) -> Run:
     """Simulates a request of `tokens` tokens; the same seed gives the same luck."""
     chosen = Drawn(situation.acceptance, seed) if text is None else text

@@ -1,7 +1,7 @@
 """What a draft proposes at a node, given its logits: the counterpart of the acceptance rules."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,8 +12,11 @@ from outrider.sampling.processing import process
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
 
-WEIGHT_SPREAD = 0.7
-"""Standard deviation of the logarithm of p(x)/q(x) over p(y)/q(y), before anything is learned."""
+RACE_STEEPNESS = 1.8
+"""How fast the chance of a runner falls with the time that the draft's race took it."""
+
+RIVALS = 4
+"""So many of a race are looked at, however few are proposed."""
 
 LONGEST_LEAD = 8.0
 
@@ -75,44 +78,44 @@ def propose(
     if not bool(torch.isfinite(logits.max())):
         return Proposal()
     if sampling.is_greedy:
-        return _listed_top(logits.to(torch.float32).softmax(dim=-1), width)
+        top = _listed_top(logits.to(torch.float32).softmax(dim=-1), width)
+        return Proposal(tuple(replace(c, chance=_greedy_chance(c.q, i)) for i, c in enumerate(top)))
     q = warp(logits, sampling)
     if sampling.mode is AcceptanceMode.MATCH:
-        return _listed_top(q, width)
+        return Proposal(_listed_top(q, width))
     if sampling.mode is AcceptanceMode.COUPLED:
-        return _raced(q, noise.race(q, width + 1, position, Stream.COUPLED), width)
+        return _raced(q, noise.race(q, max(width + 1, RIVALS), position, Stream.COUPLED), width)
     return _listed_and_sampled(q, noise, position, width, top_k, draw_index)
 
 
 def _raced(q: Tensor, race: list[tuple[int, float]], width: int) -> Proposal:
-    """The first tokens of the race. The target's race has other weights: a token that was close to
-    winning here may win there (see `_overtaken`).
+    """The first tokens of the race. The target's race has other weights, so a token that was close
+    to winning here may win there: its chance falls with a power of its time (fitted to a real pair;
+    the draft learns from there on).
     """
     best = max(race[0][1], 1e-300)
-    lags = [math.log(max(time, 1e-300) / best) for _, time in race]
+    lags = [min(math.log(max(time, 1e-300) / best), LONGEST_LEAD) for _, time in race]
+    weights = [math.exp(-RACE_STEEPNESS * lag) for lag in lags]
     lead = lags[1] if len(lags) > 1 else LONGEST_LEAD
-    left = _overtaken(lead)
-    candidates = [Candidate(race[0][0], float(q[race[0][0]]), NodeKind.LISTED, 1.0 - left, lead)]
-    for (token, _), lag in zip(race[1:width], lags[1:], strict=False):
-        chance = left * _overtaken(lag)
-        left -= chance
-        candidates.append(Candidate(token, float(q[token]), NodeKind.LISTED, chance, lag))
-    return Proposal(tuple(candidates))
+    return Proposal(
+        tuple(
+            Candidate(token, float(q[token]), NodeKind.LISTED, weight / sum(weights), lag or lead)
+            for (token, _), weight, lag in list(zip(race, weights, lags, strict=True))[:width]
+        )
+    )
 
 
-def _overtaken(lag: float) -> float:
-    """Chance that a runner who was `lag` behind (natural logarithm of times) wins a race whose
-    weights differ from this one's by log-normal factors: half where both came in together.
+def _greedy_chance(q: float, rank: int) -> float:
+    """Two models that are alike agree on the most likely token more often than it is drawn (fitted
+    to a real pair; the draft learns from there on).
     """
-    return 0.5 * math.erfc(min(lag, LONGEST_LEAD) / (WEIGHT_SPREAD * math.sqrt(2)))
+    return q * (2 - q) if rank == 0 else q
 
 
-def _listed_top(q: Tensor, width: int) -> Proposal:
+def _listed_top(q: Tensor, width: int) -> tuple[Candidate, ...]:
     top = q.topk(min(width, q.shape[-1]))
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return Proposal(
-        tuple(Candidate(t, prob, NodeKind.LISTED, prob, prob) for t, prob in pairs if prob > 0)
-    )
+    return tuple(Candidate(t, prob, NodeKind.LISTED, prob, prob) for t, prob in pairs if prob > 0)
 
 
 def _listed_and_sampled(
@@ -123,7 +126,7 @@ def _listed_and_sampled(
     The row is cut to its top_k tokens, renormalised and rounded to float32 *before* the draw: what
     is sent is what was sampled from (exactness, trap 1).
     """
-    listed = _listed_top(q, width - 1).candidates if width > 1 else ()
+    listed = _listed_top(q, width - 1) if width > 1 else ()
     rest = q.clone()
     rest[[c.token for c in listed]] = 0.0
     top = rest.topk(min(top_k, rest.shape[-1]))
