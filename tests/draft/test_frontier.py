@@ -38,10 +38,14 @@ def grown(random: Random, size: int = 40) -> TokenTree:
 
 
 def chance_of(node: TreeNode) -> float:
-    """What a node weighs among its siblings."""
+    """What a node weighs among its siblings, every row here being able to give every token: below
+    it nothing shows of a draw before the last one of its parent is taken.
+    """
     assert node.parent is not None
-    drawn = [draw.chance for draw in node.parent.draws if draw.token == node.token]
-    return max(node.chance, *drawn, 0.0)
+    draws = node.parent.draws
+    last = min([1.0, *(draw.chance for draw in draws)])
+    is_drawn = any(draw.token == node.token for draw in draws)
+    return last if is_drawn else min(node.chance, last)
 
 
 def survival(root: TreeNode, node: TreeNode) -> float:
@@ -103,10 +107,14 @@ def test_nothing_goes_on_beyond_the_plan(random: Random, depth: int, min_chance:
 
 def test_a_chain_goes_on_at_the_end_of_the_first_children_only(random: Random) -> None:
     tree = grown(random)
-    node = tree.root
-    while node.children:
-        node = max(node.children.values(), key=chance_of)
-    assert set(places(tree, DraftPlan(256, part=DraftPart.CHAIN))) == {id(node)}
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(256, part=DraftPart.CHAIN))
+    [spot] = frontier.best(10**6)
+    node = spot.node
+    while node.parent is not None:
+        siblings = node.parent.children.values()
+        assert chance_of(node) == max(map(chance_of, siblings))
+        node = node.parent
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 7])
