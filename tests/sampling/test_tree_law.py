@@ -95,8 +95,8 @@ def test_enumeration_rejects_a_chance_that_knows_the_token_that_was_drawn(
 
 
 def by_the_token_that_was_drawn(node: TreeNode, survival: float) -> list[tuple[float, TreeNode]]:
-    """Planted: below a draw of token 0 one goes on at once, below others last."""
-    drawn = {draw.token: 0.9 if draw.token == 0 else 0.05 for draw in node.draws}
+    """Planted: below a draw of token 1 one goes on at once, below others last."""
+    drawn = {draw.token: 0.95 if draw.token == 1 else 0.05 for draw in node.draws}
     chances = [(max(c.chance, drawn.get(c.token, 0.0)), c) for c in node.children.values()]
     return sorted(((survival * x, c) for x, c in chances), key=lambda pair: -pair[0])
 
