@@ -266,11 +266,15 @@ class DraftSession:
         return not is_end and len(self.model_ids) + depth < self.context_tokens
 
     def _room(self) -> int:
-        """Below how many nodes the plan lets it go on."""
+        """Below how many nodes one pass may go on.
+
+        Where it draws, below one: how long a pass takes must not tell what follows a drawn token.
+        """
         if self._sent_bytes >= self.plan.max_bytes:
             return 0
         # A cell for each own node that was alive at the last commit or was made since.
-        return max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
+        room = max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
+        return min(room, 1) if self.opening.sampling.draws_proposals else room
 
     def _without_kv(self, node: TreeNode, known: dict[TreeNode, int]) -> list[TreeNode]:
         """The nodes down to `node` that no pass has run, parents first."""
