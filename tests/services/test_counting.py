@@ -18,6 +18,7 @@ PROMPT = [7]
 K = 7
 WAITING: dict[str, Any] = {
     "num_speculative_tokens": K,
+    "width": 1,
     "wait_nodes": K,
     "max_wait_ms": 5000,
     "adaptive": False,
