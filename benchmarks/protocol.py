@@ -112,6 +112,7 @@ def as_result(
     turns: Sequence[Turn],
 ) -> dict[str, object]:
     """What goes into the JSON."""
+    base = settings.base.acceptance
     found = figures(samples, settings.costs, settings.num_speculative_tokens, grown)
     return {
         "machine": dict(machine),
@@ -121,7 +122,7 @@ def as_result(
             "drift": {f"{wanted:g}": round(drift, 5) for wanted, drift in drifts.items()},
         },
         "figures": [asdict(figure) for figure in found],
-        "capacity": [asdict(one) for one in capacities(turns, settings.crowd)],
+        "capacity": [asdict(one) for one in capacities(turns, settings.crowd, base)],
         "rounds": [asdict(one) for one in each_round],
         "memory": [{**asdict(one), "bytes_per_session": one.bytes_per_session} for one in grown],
     }

@@ -6,7 +6,7 @@ computes on the target's own device. The arithmetic is pure; what is measured is
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.protocol_ideal import Costs
+from benchmarks.protocol_ideal import Costs, expected_tokens
 from orchestrator.cli.bench_rows import mean
 
 COLOCATED = "colocated"
@@ -34,12 +34,21 @@ class Crowd:
         >>> round(Crowd(clients=(16,)).theory(16), 2)
         1.57
         """
-        pass_ms = self.costs.pass_ms(clients * (1 + self.nodes))
-        return 1 + self.nodes * self.costs.draft_step_ms / pass_ms
+        return 1 + self.nodes * self.costs.draft_step_ms / self._pass_ms(clients)
+
+    def colocated_bound(self, acceptance: float, clients: int) -> float:
+        """Tokens a second of one device where all sessions keep step, each drafting and each target
+        pass has all of them, and nothing else takes time: clients x E(gamma) / (gamma t_d + t_v).
+        """
+        round_ms = self.nodes * self.costs.draft_step_ms + self._pass_ms(clients)
+        return 1000 * clients * expected_tokens(acceptance, self.nodes) / round_ms
 
     def more(self, clients: int) -> int:
         """As many clients as the theory has served with the draft elsewhere."""
         return round(self.theory(clients) * clients)
+
+    def _pass_ms(self, clients: int) -> float:
+        return self.costs.pass_ms(clients * (1 + self.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +67,23 @@ class Capacity:
     """One number of clients over all repetitions. `clients_served` get from the offloaded
     deployment what each of `clients` gets from the co-located one; that against `clients` is
     `ratio`. `more_clients` are those that `theory` promises.
+
+    The co-located sessions that were measured need not keep step, which makes their passes smaller
+    and more. So `share_against_bound` has the same as `share_of_theory` with the co-located bound
+    in place of what was measured.
     """
 
     clients: int
     more_clients: int
     colocated_tokens_per_s: float
+    colocated_bound_tokens_per_s: float
     offloaded_tokens_per_s: float
     offloaded_more_tokens_per_s: float
     clients_served: float
     ratio: float
     theory: float
     share_of_theory: float
+    share_against_bound: float
     colocated_tokens_per_pass: float
     offloaded_tokens_per_pass: float
     colocated_rows_per_pass: float
@@ -94,28 +109,34 @@ def served(clients: int, more: int, wanted_s: float, each_s: float, more_each_s:
     return min(max(found, 0.0), float(more))
 
 
-def capacities(turns: Sequence[Turn], crowd: Crowd) -> list[Capacity]:
-    """A row for each number of clients."""
-    return [_capacity(turns, crowd, clients) for clients in crowd.clients]
+def capacities(turns: Sequence[Turn], crowd: Crowd, acceptance: float) -> list[Capacity]:
+    """A row for each number of clients; `acceptance` is that of the laws."""
+    return [_capacity(turns, crowd, acceptance, clients) for clients in crowd.clients]
 
 
-def _capacity(turns: Sequence[Turn], crowd: Crowd, clients: int) -> Capacity:
+def _capacity(turns: Sequence[Turn], crowd: Crowd, acceptance: float, clients: int) -> Capacity:
     more, theory = crowd.more(clients), crowd.theory(clients)
     own = [t for t in turns if (t.place, t.clients) == (COLOCATED, clients)]
     off = [t for t in turns if (t.place, t.clients) == (OFFLOADED, clients)]
     crowded = [t for t in turns if (t.place, t.clients) == (OFFLOADED, more)]
     speed, away, away_more = (mean([t.tokens_per_s for t in some]) for some in (own, off, crowded))
-    count = served(clients, more, clients / speed, clients / away, more / away_more)
+    bound = crowd.colocated_bound(acceptance, clients)
+    count, against_bound = (
+        served(clients, more, clients / each, clients / away, more / away_more)
+        for each in (speed, bound)
+    )
     return Capacity(
         clients=clients,
         more_clients=more,
         colocated_tokens_per_s=round(speed, 1),
+        colocated_bound_tokens_per_s=round(bound, 1),
         offloaded_tokens_per_s=round(away, 1),
         offloaded_more_tokens_per_s=round(away_more, 1),
         clients_served=round(count, 1),
         ratio=round(count / clients, 3),
         theory=round(theory, 3),
         share_of_theory=round(count / clients / theory, 3),
+        share_against_bound=round(against_bound / clients / theory, 3),
         colocated_tokens_per_pass=round(mean([t.tokens_per_pass for t in own]), 2),
         offloaded_tokens_per_pass=round(mean([t.tokens_per_pass for t in crowded]), 2),
         colocated_rows_per_pass=round(mean([t.rows_per_pass for t in own]), 1),

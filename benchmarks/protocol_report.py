@@ -117,16 +117,18 @@ def capacity_table(capacities: Sequence[Capacity]) -> str:
     """Clients that are served as fast with the draft elsewhere."""
     return _table(
         (
-            *("clients", "co-located tokens/s", "offloaded tokens/s", "more clients"),
-            *("offloaded tokens/s for them", "served as fast", "ratio", "theory"),
-            *("of the theory", "tokens per pass", "rows of a pass"),
+            *("clients", "co-located tokens/s", "its bound", "offloaded tokens/s"),
+            *("more clients", "offloaded tokens/s for them", "served as fast", "ratio", "theory"),
+            *("of the theory", "against the bound", "tokens per pass", "rows of a pass"),
         ),
         [
             (
                 *(f"{c.clients}", f"{c.colocated_tokens_per_s:.0f}"),
+                f"{c.colocated_bound_tokens_per_s:.0f}",
                 *(f"{c.offloaded_tokens_per_s:.0f}", f"{c.more_clients}"),
                 *(f"{c.offloaded_more_tokens_per_s:.0f}", f"{c.clients_served:.1f}"),
                 *(f"{c.ratio:.2f}", f"{c.theory:.2f}", f"{c.share_of_theory:.0%}"),
+                f"{c.share_against_bound:.0%}",
                 f"{c.colocated_tokens_per_pass:.2f}, {c.offloaded_tokens_per_pass:.2f}",
                 f"{c.colocated_rows_per_pass:.0f}, {c.offloaded_rows_per_pass:.0f}",
             )
@@ -304,7 +306,10 @@ def _about_capacity(result: Result) -> str:
         "of all co-located clients with gamma drafted tokens each. *Served as fast* is the number "
         "of clients of which each gets as many tokens a second as one of the co-located; it lies "
         "between the two numbers measured, on a straight line of the time for a token, and is at "
-        "most the larger. The last two columns have co-located, then offloaded with more clients. "
+        "most the larger. Co-located sessions that do not keep step have smaller and more passes: "
+        "*its bound* is that of one device whose drafting and passes always have all of them, and "
+        "*against the bound* the part of the theory where that is what to be as fast as. The last "
+        "two columns have co-located, then offloaded with more clients. "
         "What it does not show: real accelerators, where two models on one device also take its "
         "memory, or run at once more slowly; and the machine's cores, which all processes share."
     )

@@ -219,7 +219,7 @@ def test_the_json_gives_the_figures_back(result) -> None:
     found = figures(SAMPLES, COSTS, 7, MEMORY)
     assert protocol_report.figures_of(result) == found
     assert protocol_report.memory_of(result) == MEMORY
-    assert protocol_report.capacities_of(result) == capacities(TURNS, QUICK.crowd)
+    assert protocol_report.capacities_of(result) == capacities(TURNS, QUICK.crowd, 0.8)
     assert [asdict(one) for one in protocol_report.rounds_of(result)] == result["rounds"]
 
 

@@ -66,7 +66,7 @@ def test_clients_served_are_told_with_the_draft_on_both_places(result) -> None:
     # One that shares the device waits for its whole path.
     assert row["colocated_tokens_per_pass"] > 1
     assert row["offloaded_tokens_per_s"] > 0
-    assert 0 < row["share_of_theory"] <= 1.01
+    assert 0 <= row["clients_served"] <= row["more_clients"]
 
 
 def test_memory_is_that_of_the_three_services(result) -> None:
