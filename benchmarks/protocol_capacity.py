@@ -69,8 +69,8 @@ class Capacity:
     `ratio`. `more_clients` are those that `theory` promises.
 
     The co-located sessions that were measured need not keep step, which makes their passes smaller
-    and more. So `share_against_bound` has the same as `share_of_theory` with the co-located bound
-    in place of what was measured.
+    and more, so `ratio` may flatter. `share_against_bound` does not: it is what `more_clients` get
+    together against `theory` times the co-located bound.
     """
 
     clients: int
@@ -97,9 +97,9 @@ def served(clients: int, more: int, wanted_s: float, each_s: float, more_each_s:
     A pass takes a straight line of time over its clients, and so does a token. What lies beyond
     `more` was not measured and does not count.
 
-    >>> served(10, 20, wanted_s=0.3, each_s=0.2, more_each_s=0.4)
+    >>> served(10, 20, wanted_s=3.0, each_s=2.0, more_each_s=4.0)
     15.0
-    >>> served(10, 20, wanted_s=0.5, each_s=0.2, more_each_s=0.4)
+    >>> served(10, 20, wanted_s=5.0, each_s=2.0, more_each_s=4.0)
     20.0
     """
     if wanted_s >= more_each_s or more_each_s <= each_s:
@@ -121,10 +121,7 @@ def _capacity(turns: Sequence[Turn], crowd: Crowd, acceptance: float, clients: i
     crowded = [t for t in turns if (t.place, t.clients) == (OFFLOADED, more)]
     speed, away, away_more = (mean([t.tokens_per_s for t in some]) for some in (own, off, crowded))
     bound = crowd.colocated_bound(acceptance, clients)
-    count, against_bound = (
-        served(clients, more, clients / each, clients / away, more / away_more)
-        for each in (speed, bound)
-    )
+    count = served(clients, more, clients / speed, clients / away, more / away_more)
     return Capacity(
         clients=clients,
         more_clients=more,
@@ -136,7 +133,7 @@ def _capacity(turns: Sequence[Turn], crowd: Crowd, acceptance: float, clients: i
         ratio=round(count / clients, 3),
         theory=round(theory, 3),
         share_of_theory=round(count / clients / theory, 3),
-        share_against_bound=round(against_bound / clients / theory, 3),
+        share_against_bound=round(away_more / (theory * bound), 3),
         colocated_tokens_per_pass=round(mean([t.tokens_per_pass for t in own]), 2),
         offloaded_tokens_per_pass=round(mean([t.tokens_per_pass for t in crowded]), 2),
         colocated_rows_per_pass=round(mean([t.rows_per_pass for t in own]), 1),

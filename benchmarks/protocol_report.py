@@ -308,8 +308,8 @@ def _about_capacity(result: Result) -> str:
         "between the two numbers measured, on a straight line of the time for a token, and is at "
         "most the larger. Co-located sessions that do not keep step have smaller and more passes: "
         "*its bound* is that of one device whose drafting and passes always have all of them, and "
-        "*against the bound* the part of the theory where that is what to be as fast as. The last "
-        "two columns have co-located, then offloaded with more clients. "
+        "*against the bound* what more clients get offloaded over theory times that. The last two "
+        "columns have co-located, then offloaded with more clients. "
         "What it does not show: real accelerators, where two models on one device also take its "
         "memory, or run at once more slowly; and the machine's cores, which all processes share."
     )
