@@ -2,9 +2,11 @@
 
     python -m benchmarks.protocol [--quick] [--json FILE]
 
-Three things are measured, with models whose step times and acceptance are parameters:
+Four things are measured, with models whose step times and acceptance are parameters:
 - throughput of 1 to 64 concurrent clients, over drafts, round-trip times and acceptances, against
   the target alone and against what a perfect scheduler would get (protocol_ideal);
+- how many clients a target serves with the draft elsewhere, against a draft on its own device
+  (protocol_capacity);
 - what a round costs besides the models, at zero step time (protocol_rounds);
 - memory a session in each service.
 
@@ -19,8 +21,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from benchmarks import protocol_report, protocol_rounds, report
+from benchmarks import protocol_crowd, protocol_report, protocol_rounds, report
 from benchmarks.machine import describe
+from benchmarks.protocol_capacity import Turn, capacities
 from benchmarks.protocol_deployment import LAW, VERIFY, draft_name, orchestrator_of, start
 from benchmarks.protocol_figures import Memory, Sample, figures
 from benchmarks.protocol_ideal import drift_for
@@ -64,7 +67,11 @@ def run(settings: Settings) -> dict[str, object]:
         say(f"measuring memory with {settings.base.clients} sessions")
         grown = asyncio.run(measure_memory(services, settings))
         samples = asyncio.run(measure_loads(services, settings))
-    return as_result(machine, settings, drifts, each_round, grown, samples)
+    base = settings.base.acceptance
+    turns = protocol_crowd.measure(
+        settings.crowd, base, drifts[base], settings.tokens, settings.repetitions
+    )
+    return as_result(machine, settings, drifts, each_round, grown, samples, turns)
 
 
 async def measure_memory(services: Services, settings: Settings) -> list[Memory]:
@@ -102,8 +109,10 @@ def as_result(
     each_round: Sequence[protocol_rounds.Round],
     grown: Sequence[Memory],
     samples: Sequence[Sample],
+    turns: Sequence[Turn],
 ) -> dict[str, object]:
     """What goes into the JSON."""
+    base = settings.base.acceptance
     found = figures(samples, settings.costs, settings.num_speculative_tokens, grown)
     return {
         "machine": dict(machine),
@@ -113,6 +122,7 @@ def as_result(
             "drift": {f"{wanted:g}": round(drift, 5) for wanted, drift in drifts.items()},
         },
         "figures": [asdict(figure) for figure in found],
+        "capacity": [asdict(one) for one in capacities(turns, settings.crowd, base)],
         "rounds": [asdict(one) for one in each_round],
         "memory": [{**asdict(one), "bytes_per_session": one.bytes_per_session} for one in grown],
     }

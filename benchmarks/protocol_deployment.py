@@ -1,7 +1,8 @@
 """Which services the scale rig runs, and which orchestrator answers which configuration.
 
-One verifier and one set of drafts serve all; an orchestrator for each round-trip time, acceptance
-and way of drafting. How many drafts take part is asked for with each request.
+One verifier and one set of drafts serve all; an orchestrator for each number of drafts, round-trip
+time, acceptance and way of drafting. It shares its drafts out between the requests of the moment:
+to each as many as there are for one, and at least one.
 """
 
 from dataclasses import replace
@@ -16,9 +17,10 @@ VERIFY = "verify"
 SYNCHRONOUS_FLAGS = (
     "--no-run-ahead",
     "--no-adaptive",
+    *("--width", "1"),
     *("--wait-nodes", "128", "--max-wait-ms", "5000"),
 )
-"""Every pass waits for all nodes that a request wants: draft, then verify."""
+"""Every pass waits for the whole path that a request wants: draft, then verify."""
 
 SPARE_SESSIONS = 8
 TOKENS_A_SESSION = 1024
@@ -27,15 +29,12 @@ PASS_TOKENS = 65536
 
 def start(services: Services, settings: Settings, drifts: dict[float, float]) -> None:
     """A verifier, the drafts of each acceptance, an orchestrator for each way to ask them."""
-    costs, sessions = settings.costs, max(settings.clients) + SPARE_SESSIONS
-    room = (
-        *("--max-sessions", str(sessions), "--kv-tokens", str(TOKENS_A_SESSION * sessions)),
-        *("--max-pass-tokens", str(PASS_TOKENS)),
-    )
+    costs, room = settings.costs, room_for(max(settings.clients))
     target = model(LAW, costs.target_step_ms, costs.target_row_ms)
     services.start(VERIFY, "verify_service", "--model", target, *room)
     for acceptance, drift in drifts.items():
-        for number in range(1, drafts_at(settings, acceptance) + 1):
+        at_once = [load.drafts for load in settings.loads() if load.acceptance == acceptance]
+        for number in range(1, max(at_once) + 1):
             spec = model(replace(LAW, drift=drift, drift_seed=number), costs.draft_step_ms)
             name = draft_name(acceptance, number)
             services.start(name, "draft_service", "--model", spec, *room)
@@ -45,9 +44,18 @@ def start(services: Services, settings: Settings, drifts: dict[float, float]) ->
             services.orchestrator(
                 name,
                 services.address(VERIFY),
-                {draft: services.behind(draft, load.rtt_ms) for draft in drafts_of(load, settings)},
+                {draft: services.behind(draft, load.rtt_ms) for draft in drafts_of(load)},
                 SYNCHRONOUS_FLAGS if load.mode == SYNCHRONOUS else (),
             )
+
+
+def room_for(clients: int) -> tuple[str, ...]:
+    """Flags of a service that so many clients at once do not fill."""
+    sessions = clients + SPARE_SESSIONS
+    return (
+        *("--max-sessions", str(sessions), "--kv-tokens", str(TOKENS_A_SESSION * sessions)),
+        *("--max-pass-tokens", str(PASS_TOKENS)),
+    )
 
 
 def orchestrator_of(load: Load, settings: Settings) -> str:
@@ -55,23 +63,12 @@ def orchestrator_of(load: Load, settings: Settings) -> str:
     if load.mode == ALONE:
         load = settings.base
     kind = "-synchronous" if load.mode == SYNCHRONOUS else ""
-    return f"orchestrator-{load.acceptance:g}-{load.rtt_ms:g}{kind}"
+    return f"orchestrator-{load.acceptance:g}-{load.rtt_ms:g}-{load.drafts}{kind}"
 
 
-def drafts_of(load: Load, settings: Settings) -> list[str]:
-    """The drafts behind the orchestrator of a configuration: all of them at the base point, else
-    the first.
-    """
-    name = orchestrator_of(load, settings)
-    is_base = name == orchestrator_of(settings.base, settings)
-    acceptance = settings.base.acceptance if is_base else load.acceptance
-    count = drafts_at(settings, acceptance) if is_base else 1
-    return [draft_name(acceptance, number) for number in range(1, count + 1)]
-
-
-def drafts_at(settings: Settings, acceptance: float) -> int:
-    """How many drafts of an acceptance there are."""
-    return max(1, *settings.drafts) if acceptance == settings.base.acceptance else 1
+def drafts_of(load: Load) -> list[str]:
+    """The drafts behind the orchestrator of a configuration."""
+    return [draft_name(load.acceptance, number) for number in range(1, load.drafts + 1)]
 
 
 def draft_name(acceptance: float, number: int) -> str:

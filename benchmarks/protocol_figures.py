@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.protocol_gap import gap_of, passes_of
 from benchmarks.protocol_ideal import Costs, ideal, run_ahead_ideal
 from orchestrator.cli.bench_rows import mean, percentile, spread
 from outrider.client import Stats
@@ -17,8 +18,8 @@ SKIPPED_ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One configuration: who asks, and of what. `acceptance` is the law's, `speculative_tokens` the
-    longest path of a pass.
+    """One configuration: who asks, and of what. `drafts` stand behind the orchestrator that all
+    ask, `acceptance` is the law's, `speculative_tokens` the longest path of a pass.
     """
 
     mode: str
@@ -62,7 +63,9 @@ class Figure:
     pass: what a round costs besides the target's forward pass, waiting for drafts and for the pass
     of others included. `queue_ms` is the mean part of it in which the session was ready and the
     model busy; `accept_ms` and `reconcile_ms` are the verifier's and the orchestrator's own work a
-    round. `cpu_cores` says how many cores each kind of process kept busy.
+    round. `gap` is the time in which the target stood idle before a pass although a session of it
+    was ready, over all passes, and `gap_share` its sum against that of the passes' own times.
+    `cpu_cores` says how many cores each kind of process kept busy.
     `memory_bytes_per_session` adds up the services that take part.
     """
 
@@ -87,6 +90,9 @@ class Figure:
     accept_ms: float
     reconcile_ms: float
     forward_p50_ms: float
+    gap_p50_ms: float
+    gap_p95_ms: float
+    gap_share: float
     messages_per_round: float
     bytes_per_round: float
     memory_bytes_per_session: int
@@ -152,6 +158,7 @@ def figure(
     passes = sum(one.target_passes for one in stats)
     waits = [us / 1000 for one in stats for us in one.wait_us[SKIPPED_ROUNDS:]]
     forwards = [us / 1000 for one in stats for us in one.forward_us[SKIPPED_ROUNDS:]]
+    gap = gap_of([one for sample in own for one in passes_of(sample.stats, SKIPPED_ROUNDS)])
     point = (costs, load.acceptance, load.clients, load.drafts, most_nodes)
     bound, run_ahead_bound = ideal(*point).tokens_per_s, run_ahead_ideal(*point)
     names = sorted({name for sample in own for name in sample.cpu_cores})
@@ -179,6 +186,9 @@ def figure(
         accept_ms=round(sum(one.accept_us for one in stats) / passes / 1000, 3),
         reconcile_ms=round(sum(one.reconcile_us for one in stats) / passes / 1000, 3),
         forward_p50_ms=round(percentile(forwards, 50), 1),
+        gap_p50_ms=round(gap.p50_ms, 3),
+        gap_p95_ms=round(gap.p95_ms, 3),
+        gap_share=round(gap.share, 4),
         messages_per_round=round(sum(one.messages for one in stats) / passes, 1),
         bytes_per_round=round(sum(one.wire_bytes for one in stats) / passes),
         memory_bytes_per_session=sum(

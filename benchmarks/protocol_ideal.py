@@ -58,8 +58,21 @@ def standing(acceptance: float, depth: int, drafts: int = 1) -> float:
     return 1 - (1 - acceptance**depth) ** drafts
 
 
+def drafts_per_client(drafts: int, clients: int) -> int:
+    """How many of `drafts` draft for one of `clients`: as many as there are for each, at least one
+    of them where there are any. A draft has all its sessions in each pass, which takes no longer.
+
+    >>> drafts_per_client(4, 1), drafts_per_client(4, 3), drafts_per_client(4, 64)
+    (4, 1, 1)
+    >>> drafts_per_client(0, 64)
+    0
+    """
+    return max(1, drafts // clients) if drafts else 0
+
+
 def ideal(costs: Costs, acceptance: float, clients: int, drafts: int, most_nodes: int) -> Ideal:
-    """What a perfect scheduler would get for `clients` sessions if communication cost nothing.
+    """What a perfect scheduler would get for `clients` sessions if communication cost nothing and
+    `drafts` drafts were shared out between them (`drafts_per_client`).
 
     Every pass has all sessions, each with its next token and a path of n nodes, and starts when the
     last one ends: messages and the services' own work take no time. Drafts are never late, so their
@@ -68,14 +81,17 @@ def ideal(costs: Costs, acceptance: float, clients: int, drafts: int, most_nodes
 
         clients x E(n) / (target_step + target_row x clients x (1 + n)).
 
-    No schedule with one length for all passes does better; one that could tell easy tokens from
-    hard ones and chose n by that might, a little. With several drafts the bound is loose: their
-    errors go together where the target itself is undecided.
+    where E is that of the drafts of one session. No schedule of paths with one length for all
+    passes does better; one that could tell easy tokens from hard ones and chose n by that might, a
+    little, and so may drafts that propose alternatives, which the path of first choices does not
+    have. With several drafts a session the bound is loose: their errors go together where the
+    target itself is undecided.
     """
+    each = drafts_per_client(drafts, clients)
     best = Ideal(0.0, 0)
     for nodes in range((most_nodes if drafts else 0) + 1):
         pass_ms = costs.pass_ms(clients * (1 + nodes))
-        tokens_per_s = 1000 * clients * expected_tokens(acceptance, nodes, drafts) / pass_ms
+        tokens_per_s = 1000 * clients * expected_tokens(acceptance, nodes, each) / pass_ms
         if tokens_per_s > best.tokens_per_s:
             best = Ideal(tokens_per_s, nodes)
     return best
@@ -95,20 +111,22 @@ def run_ahead_ideal(
         tokens = h E(n) + (1 - h) E(m)
         time = h (pass(1 + n) + max(0, n x draft - pass(1 + n))) + (1 - h) (m x draft + pass(1 + m))
 
-    with the best n and m. A session shares its passes with others at no cost, so `clients` sessions
-    get as many times that, or what `ideal` says, whichever is less. A draft that also proposes
-    alternatives can do better.
+    with the best n and m, and `standing` that of the drafts of one session. A session shares its
+    passes, the target's and its drafts', with others at no cost, so `clients` sessions get as many
+    times that, or what `ideal` says, whichever is less. A draft that also proposes alternatives can
+    do better.
     """
+    each = drafts_per_client(drafts, clients)
     everywhere = ideal(costs, acceptance, clients, drafts, most_nodes).tokens_per_s
     if not drafts:
         return everywhere
 
     def speed(after_hit: int, after_miss: int) -> float:
-        hits_stay = standing(acceptance, after_hit + 1, drafts)
-        misses_end = standing(acceptance, after_miss + 1, drafts)
+        hits_stay = standing(acceptance, after_hit + 1, each)
+        misses_end = standing(acceptance, after_miss + 1, each)
         hit = misses_end / (1 - hits_stay + misses_end)
-        tokens = hit * expected_tokens(acceptance, after_hit, drafts)
-        tokens += (1 - hit) * expected_tokens(acceptance, after_miss, drafts)
+        tokens = hit * expected_tokens(acceptance, after_hit, each)
+        tokens += (1 - hit) * expected_tokens(acceptance, after_miss, each)
         hit_ms = max(costs.pass_ms(1 + after_hit), after_hit * costs.draft_step_ms)
         miss_ms = after_miss * costs.draft_step_ms + costs.pass_ms(1 + after_miss)
         return 1000 * tokens / (hit * hit_ms + (1 - hit) * miss_ms)

@@ -115,7 +115,6 @@ async def _hold(
 
 
 def _options(load: Load) -> GenerateOptions:
-    options: GenerateOptions = {"temperature": 1.0, "max_drafts": load.drafts}
-    if load.mode != ALONE:
-        options["num_speculative_tokens"] = load.speculative_tokens
-    return options
+    if load.mode == ALONE:
+        return {"temperature": 1.0, "max_drafts": 0}
+    return {"temperature": 1.0, "num_speculative_tokens": load.speculative_tokens}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.machine import LINE, provenance
+from benchmarks.protocol_capacity import Capacity
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS, Figure, Memory
 from benchmarks.protocol_rounds import Round
 from benchmarks.protocol_settings import QUICK
@@ -29,6 +30,11 @@ def figures_of(result: Result) -> list[Figure]:
 def rounds_of(result: Result) -> list[Round]:
     """The rounds at zero step time of a JSON."""
     return [Round(**one) for one in result["rounds"]]
+
+
+def capacities_of(result: Result) -> list[Capacity]:
+    """How many clients are served, of a JSON."""
+    return [Capacity(**one) for one in result["capacity"]]
 
 
 def memory_of(result: Result) -> list[Memory]:
@@ -88,6 +94,7 @@ def round_table(figures: Sequence[Figure]) -> str:
     return _table(
         (
             *("mode", "clients", "drafts", "round trip ms", "acceptance", "pass ms"),
+            *("gap p50 ms", "gap p95 ms", "gap of pass"),
             *("overhead p50 ms", "p95 ms", "queue ms", "accept ms", "reconcile ms"),
             *("messages", "bytes", *(f"{kind} cores" for kind in kinds)),
         ),
@@ -95,12 +102,37 @@ def round_table(figures: Sequence[Figure]) -> str:
             (
                 *(NAMES[f.mode], f"{f.clients}", f"{f.drafts}", f"{f.rtt_ms:g}"),
                 *(f"{f.acceptance:g}", f"{f.forward_p50_ms:.1f}"),
+                *(f"{f.gap_p50_ms:.2f}", f"{f.gap_p95_ms:.2f}", f"{f.gap_share:.1%}"),
                 *(f"{f.overhead_p50_ms:.2f}", f"{f.overhead_p95_ms:.2f}", f"{f.queue_ms:.2f}"),
                 *(f"{f.accept_ms:.2f}", f"{f.reconcile_ms:.2f}"),
                 *(f"{f.messages_per_round:.1f}", f"{f.bytes_per_round:.0f}"),
                 *(f"{f.cpu_cores.get(kind, 0.0):.2f}" for kind in kinds),
             )
             for f in figures
+        ],
+    )
+
+
+def capacity_table(capacities: Sequence[Capacity]) -> str:
+    """Clients that are served as fast with the draft elsewhere."""
+    return _table(
+        (
+            *("clients", "co-located tokens/s", "its bound", "offloaded tokens/s"),
+            *("more clients", "offloaded tokens/s for them", "served as fast", "ratio", "theory"),
+            *("of the theory", "against the bound", "tokens per pass", "rows of a pass"),
+        ),
+        [
+            (
+                *(f"{c.clients}", f"{c.colocated_tokens_per_s:.0f}"),
+                f"{c.colocated_bound_tokens_per_s:.0f}",
+                *(f"{c.offloaded_tokens_per_s:.0f}", f"{c.more_clients}"),
+                *(f"{c.offloaded_more_tokens_per_s:.0f}", f"{c.clients_served:.1f}"),
+                *(f"{c.ratio:.2f}", f"{c.theory:.2f}", f"{c.share_of_theory:.0%}"),
+                f"{c.share_against_bound:.0%}",
+                f"{c.colocated_tokens_per_pass:.2f}, {c.offloaded_tokens_per_pass:.2f}",
+                f"{c.colocated_rows_per_pass:.0f}, {c.offloaded_rows_per_pass:.0f}",
+            )
+            for c in capacities
         ],
     )
 
@@ -140,6 +172,7 @@ def tables(result: Result) -> str:
     every = (
         throughput_table(found),
         round_table(found),
+        capacity_table(capacities_of(result)),
         zero_table(rounds_of(result)),
         memory_table(memory_of(result)),
     )
@@ -209,8 +242,11 @@ these step times, this round trip and so many clients) and waits for the verdict
 *Tokens per pass* counts the target's own token. *The bound* is what a perfect scheduler would get
 if messages and the services' own work took no time: every pass has all sessions and follows the
 last one at once, drafts are never late, the length of the path is the best one, and of several
-drafts the right one is known beforehand. *The run-ahead bound* lets the drafts take their step time
-and begin again after a miss, and only communication is free (`benchmarks/protocol_ideal.py`).
+drafts of a session the right one is known beforehand. *The run-ahead bound* lets the drafts take
+their step time and begin again after a miss, and only communication is free. Both are about paths
+of the drafts' first choices: alternatives may bring more (`benchmarks/protocol_ideal.py`).
+*Drafts* stand behind the orchestrator; a session has as many of them as there are for each, and at
+least one, so with fewer drafts than clients a session has one, which it shares.
 
 {throughput_table(found)}
 What it does not show: real models, whose rows cost differently and whose drafts take cores or a
@@ -222,6 +258,8 @@ undecided, so with several drafts the bound is loose.
 
 ## Where the time of a round goes
 
+*Gap* is the time before a pass in which the target stood idle although a session of the pass was
+ready; *gap of pass* is its sum over that of the passes' own times, each pass counted once.
 *Overhead* is the time from a verdict to the start of the session's next pass: everything but the
 target's pass, waiting for drafted tokens and for the pass of other sessions included. *Queue* is
 the part in which the session was ready and the model busy with others (mean). *Accept* and
@@ -232,6 +270,11 @@ that. *Cores* are processor seconds a second of all processes of a kind, over th
 {round_table(found)}
 What it does not show: which part of the overhead is the network's, the draft's or Python's; under
 load each of them waits for the cores, too.
+
+## Clients that a target serves
+
+{capacity_table(capacities_of(result))}
+{textwrap.fill(_about_capacity(result), LINE, break_on_hyphens=False)}
 
 ## A round at zero step time
 
@@ -249,6 +292,27 @@ KV cache of real models, which is set aside when a service starts (`--kv-tokens`
 grammars; what fragments over days. A process that has freed memory keeps it, so a second wave of
 sessions needs less.
 """
+
+
+def _about_capacity(result: Result) -> str:
+    crowd = result["settings"]["crowd"]
+    costs = crowd["costs"]
+    return (
+        f"A target pass takes {costs['target_step_ms']:g} ms and {costs['target_row_ms']:g} ms a "
+        f"token, a draft pass {costs['draft_step_ms']:g} ms, and a pass has at most "
+        f"{crowd['nodes']} drafted tokens of a session. Co-located, both compute on one device "
+        "that has one pass at a time, so a round is draft, then verify; offloaded, one draft "
+        "computes elsewhere and runs ahead. The theory is 1 + gamma t_d / t_v, with t_v the pass "
+        "of all co-located clients with gamma drafted tokens each. *Served as fast* is the number "
+        "of clients of which each gets as many tokens a second as one of the co-located; it lies "
+        "between the two numbers measured, on a straight line of the time for a token, and is at "
+        "most the larger. Co-located sessions that do not keep step have smaller and more passes: "
+        "*its bound* is that of one device whose drafting and passes always have all of them, and "
+        "*against the bound* what more clients get offloaded over theory times that. The last two "
+        "columns have co-located, then offloaded with more clients. "
+        "What it does not show: real accelerators, where two models on one device also take its "
+        "memory, or run at once more slowly; and the machine's cores, which all processes share."
+    )
 
 
 def models(result: Result) -> str:

@@ -18,7 +18,11 @@ from outrider import Client
 DEPTHS = (1, 7)
 MODES = (("greedy", 0.0, "coupled"), ("coupled", 1.0, "coupled"), ("rejection", 1.0, "rejection"))
 SKIPPED_ROUNDS = 3
-WAIT_FLAGS = ("--no-adaptive", "--max-wait-ms", "1000", "--proposal-top-k", "64")
+WAIT_FLAGS = (
+    *("--no-adaptive", "--max-wait-ms", "1000"),
+    *("--width", "1", "--proposal-top-k", "64"),
+)
+"""A path and no alternatives: as deep as a pass waits for."""
 MODEL = "scripted:vocab=64"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.machine import ROOT
+from benchmarks.protocol_capacity import Crowd
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS, Load
 from benchmarks.protocol_ideal import Costs, synchronous_nodes
 from orchestrator.cli.bench_plan import numbers, whole_numbers
@@ -30,7 +31,7 @@ UNDOCUMENTED = ROOT / "build/benchmarks/protocol.json"
 class Settings:
     """What is measured. The first of `rtt_ms` and of `acceptance` are the base point, around which
     one parameter is varied at a time. `tokens` is the length of an answer with drafts, `rounds` the
-    number of rounds at zero step time.
+    number of rounds at zero step time, `crowd` where the draft's place is compared.
     """
 
     clients: tuple[int, ...]
@@ -40,6 +41,7 @@ class Settings:
     tokens: int
     repetitions: int
     rounds: int
+    crowd: Crowd
     num_speculative_tokens: int = 7
     costs: Costs = COSTS
 
@@ -81,6 +83,7 @@ QUICK = Settings(
     tokens=96,
     repetitions=1,
     rounds=60,
+    crowd=Crowd(clients=(16,)),
 )
 FULL = Settings(
     clients=(1, 2, 4, 8, 16, 32, 64),
@@ -90,6 +93,7 @@ FULL = Settings(
     tokens=128,
     repetitions=3,
     rounds=400,
+    crowd=Crowd(clients=(16, 32)),
 )
 
 

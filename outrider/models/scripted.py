@@ -4,14 +4,14 @@ It has no weights and needs no download, its law is known exactly (`scripted_log
 time can be set.
 """
 
-import fcntl
 import hashlib
+import os
 import string
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -126,28 +126,41 @@ class ScriptedTokenizer:
 
 
 class Device:
-    """What several scripted models, of other processes too, compute on in turns: the name of a
-    file that is locked meanwhile. It stands for an accelerator that draft and target share.
+    """What several scripted models, of other processes too, compute on one at a time: a file that
+    is locked meanwhile. It stands for an accelerator that draft and target share.
     """
 
     def __init__(self, path: str) -> None:
-        """Raises InvalidArgumentError where the file cannot be made."""
+        """Makes the file where there is none. Raises InvalidArgumentError where it cannot be opened
+        and where the system has no such locks.
+        """
         try:
-            self._file = Path(path).open("ab")
+            # Not every system has it, and only this option needs it.
+            import fcntl
+        except ImportError as error:
+            raise InvalidArgumentError(
+                f"device={path}: this system cannot lock files between processes; leave it out"
+            ) from error
+        try:
+            # Each model has an opening of its own, so models of one process take turns, too.
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise InvalidArgumentError(
-                f"device={path} is no file that could be locked ({error.strerror}); give the path "
-                "of one that may be written"
+                f"device={path} cannot be opened ({error.strerror}); give the path of a file that "
+                "may be written"
             ) from error
+        weakref.finalize(self, os.close, self._file)
+        self._lock = fcntl.flock
+        self._taken, self._free = fcntl.LOCK_EX, fcntl.LOCK_UN
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Waits for the device and has it for as long as the context is entered."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._lock(self._file, self._taken)
         try:
             yield
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._lock(self._file, self._free)
 
 
 class ScriptedModel:
@@ -164,7 +177,7 @@ class ScriptedModel:
         step_s: float = 0.0,
         row_s: float = 0.0,
         symbols: Sequence[int] = (),
-        device: "Device | None" = None,
+        device: Device | None = None,
     ) -> None:
         """`law` is one of symbols; id i is symbol `symbols[i]`, without it symbol i. Passes take
         their time on `device`, one of several models at a time."""
@@ -182,7 +195,9 @@ class ScriptedModel:
         return self.cells.open(token_ids)
 
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
-        """Float32 [len(rows), vocab] per feed; sleeps `step_ms` and `row_ms` for each token."""
+        """Float32 [len(rows), vocab] per feed; sleeps `step_ms` and `row_ms` for each token, with
+        its device held where it has one.
+        """
         if not feeds:
             return []
         check_feeds(feeds, self.info.vocab_size, self.info.context_tokens)

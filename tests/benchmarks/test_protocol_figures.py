@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import protocol, protocol_report, report
+from benchmarks.protocol_capacity import COLOCATED, OFFLOADED, Turn, capacities
 from benchmarks.protocol_deployment import draft_name, drafts_of, model, orchestrator_of
 from benchmarks.protocol_figures import (
     ALONE,
@@ -54,6 +55,8 @@ def stats(tokens: int, passes: int) -> Stats:
         queue_us=500 * passes,
         accept_us=200 * passes,
         reconcile_us=100 * passes,
+        gap_us=tuple([9_000_000, 9_000_000, *[1000 + 10 * i for i in range(passes - 2)]]),
+        batch_rows=(16,) * passes,
     )
 
 
@@ -73,6 +76,12 @@ SAMPLES = [
     sample(DRAFTED, 0.02, 25),
     sample(DRAFTED, 0.01, 25, cores=0.7),
     sample(DRAFTED.alone, 0.04, 101),
+]
+
+TURNS = [
+    Turn(COLOCATED, 16, 600.0, 3.3, 80.0),
+    Turn(OFFLOADED, 16, 800.0, 2.8, 60.0),
+    Turn(OFFLOADED, QUICK.crowd.more(16), 900.0, 2.8, 90.0),
 ]
 
 
@@ -102,6 +111,14 @@ def test_overhead_leaves_out_the_rounds_in_which_the_pipeline_fills() -> None:
     assert (drafted.queue_ms, drafted.accept_ms, drafted.reconcile_ms) == (0.5, 0.2, 0.1)
     assert (drafted.messages_per_round, drafted.bytes_per_round) == (3, 100)
     assert (drafted.forward_p50_ms, drafted.cpu_cores) == (40.0, {"verify": 0.6})
+
+
+def test_the_gap_before_a_pass_counts_once_for_all_its_sessions() -> None:
+    alone, drafted = figures(SAMPLES, COSTS, 7, MEMORY)
+    # Both answers of a sample come from the same 23 passes; both samples have as many.
+    assert (drafted.gap_p50_ms, drafted.gap_p95_ms) == (1.11, 1.21)
+    assert drafted.gap_share == pytest.approx(1.11 / 40, abs=1e-4)
+    assert alone.gap_share == pytest.approx(1.49 / 40, abs=1e-4)
 
 
 def test_memory_of_a_session_adds_up_the_services_that_take_part() -> None:
@@ -136,14 +153,16 @@ def test_answers_are_shorter_where_they_take_longest() -> None:
     assert lengths == [FULL.tokens, FULL.tokens // 2, FULL.tokens // 2]
 
 
-def test_an_orchestrator_has_the_drafts_that_are_asked_of_it() -> None:
+def test_an_orchestrator_has_as_many_drafts_as_its_configuration_and_no_other_has_it() -> None:
+    behind: dict[str, list[str]] = {}
     for load in FULL.loads():
-        assert len(drafts_of(load, FULL)) >= load.drafts
         assert orchestrator_of(load.alone, FULL) == orchestrator_of(FULL.base, FULL)
         if load.mode != ALONE:
-            assert drafts_of(load, FULL)[0] == draft_name(load.acceptance, 1)
-    modes = {m: orchestrator_of(replace(DRAFTED, mode=m), FULL) for m in (OUTRIDER, SYNCHRONOUS)}
-    assert modes[OUTRIDER] != modes[SYNCHRONOUS]
+            drafts = drafts_of(load)
+            assert drafts == [draft_name(load.acceptance, 1 + i) for i in range(load.drafts)]
+            assert behind.setdefault(orchestrator_of(load, FULL), drafts) == drafts
+    apart = [replace(FULL.base, mode=SYNCHRONOUS), *(replace(FULL.base, drafts=d) for d in (1, 4))]
+    assert len({orchestrator_of(load, FULL) for load in apart}) == 3
 
 
 def test_the_law_on_the_command_line_is_the_law() -> None:
@@ -191,7 +210,7 @@ def result() -> dict[str, object]:
         "load_before": 0.1,
     }
     settings = replace(QUICK, clients=(2,), rtt_ms=(0.0,), drafts=(1,))
-    whole = protocol.as_result(machine, settings, {0.8: 0.3}, each_round, MEMORY, SAMPLES)
+    whole = protocol.as_result(machine, settings, {0.8: 0.3}, each_round, MEMORY, SAMPLES, TURNS)
     plain: dict[str, object] = json.loads(json.dumps(whole))
     return plain
 
@@ -200,6 +219,7 @@ def test_the_json_gives_the_figures_back(result) -> None:
     found = figures(SAMPLES, COSTS, 7, MEMORY)
     assert protocol_report.figures_of(result) == found
     assert protocol_report.memory_of(result) == MEMORY
+    assert protocol_report.capacities_of(result) == capacities(TURNS, QUICK.crowd, 0.8)
     assert [asdict(one) for one in protocol_report.rounds_of(result)] == result["rounds"]
 
 

@@ -9,6 +9,7 @@ from benchmarks.protocol_ideal import (
     Costs,
     acceptance_of,
     coupled_agreement,
+    drafts_per_client,
     drift_for,
     expected_tokens,
     ideal,
@@ -49,9 +50,24 @@ def test_a_draft_that_always_agrees_and_rows_that_cost_nothing_give_every_node()
 
 
 def test_more_drafts_raise_the_bound_and_never_above_certainty() -> None:
-    bounds = [ideal(COSTS, 0.6, 4, drafts, 7).tokens_per_s for drafts in (0, 1, 2, 8, 1000)]
+    bounds = [ideal(COSTS, 0.6, 4, drafts, 7).tokens_per_s for drafts in (0, 4, 8, 32, 4000)]
     assert bounds == sorted(bounds)
     assert bounds[-1] <= ideal(COSTS, 1.0, 4, 1, 7).tokens_per_s + 1e-9
+
+
+def test_drafts_are_shared_out_and_a_crowd_has_one_each() -> None:
+    for drafts in (1, 2, 4, 8):
+        for clients in (1, 2, 3, 8, 64):
+            each = drafts_per_client(drafts, clients)
+            assert each >= 1
+            assert each == 1 or each * clients <= drafts < (each + 1) * clients
+    for bound in (
+        lambda clients, drafts: ideal(COSTS, 0.6, clients, drafts, 7).tokens_per_s,
+        lambda clients, drafts: run_ahead_ideal(COSTS, 0.6, clients, drafts, 7),
+    ):
+        assert bound(64, 4) == bound(64, 1) > bound(64, 0)
+        assert bound(1, 4) > bound(1, 1)
+        assert bound(2, 4) == bound(2, 5) > bound(2, 3) == bound(2, 1)
 
 
 def test_drafts_that_begin_again_bring_less_than_drafts_that_are_never_late() -> None:

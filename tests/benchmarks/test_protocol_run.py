@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from benchmarks import protocol
+from benchmarks.protocol_capacity import Crowd
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS
 from benchmarks.protocol_ideal import Costs
 from benchmarks.protocol_settings import QUICK
@@ -20,6 +21,7 @@ TINY = replace(
     tokens=48,
     rounds=8,
     costs=Costs(4.0, 0.1, 0.5),
+    crowd=Crowd(clients=(2,), nodes=2, costs=Costs(8.0, 0.1, 2.0)),
 )
 
 
@@ -40,6 +42,7 @@ def test_every_configuration_has_figures_of_real_rounds(result) -> None:
         assert figure["tokens_per_s"] > 0
         assert figure["ratio_to_bound"] > 0
         assert figure["bytes_per_round"] > 0
+        assert figure["gap_share"] >= 0
         # A pass that is over before 4 ms have gone did not run the model.
         assert figure["forward_p50_ms"] >= 4.0
         assert {"verify", "orchestrator", "client", "draft"} <= figure["cpu_cores"].keys()
@@ -55,6 +58,15 @@ def test_rounds_at_zero_step_time_have_the_depth_they_wait_for(result) -> None:
     assert len(rounds) == 6
     assert rounds["greedy", 7]["tokens_per_pass"] > 6
     assert 1.5 < rounds["greedy", 1]["tokens_per_pass"] <= 2
+
+
+def test_clients_served_are_told_with_the_draft_on_both_places(result) -> None:
+    (row,) = result["capacity"]
+    assert (row["clients"], row["more_clients"]) == (2, TINY.crowd.more(2))
+    # One that shares the device waits for its whole path.
+    assert row["colocated_tokens_per_pass"] > 1
+    assert row["offloaded_tokens_per_s"] > 0
+    assert 0 <= row["clients_served"] <= row["more_clients"]
 
 
 def test_memory_is_that_of_the_three_services(result) -> None:

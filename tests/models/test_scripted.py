@@ -1,6 +1,9 @@
 """The scripted law is a pure function with known parts, and its settings do what they say."""
 
+import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,6 +124,78 @@ def test_step_time_is_per_pass_and_per_fed_token(monkeypatch: pytest.MonkeyPatch
     assert slept == [pytest.approx(0.012)]
 
 
+def test_models_that_share_a_device_compute_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "device"
+    computing, most = 0, 0
+    both_wait = threading.Barrier(2)
+    lock = threading.Lock()
+
+    def compute(seconds: float) -> None:
+        nonlocal computing, most
+        with lock:
+            computing += 1
+            most = max(most, computing)
+        wait_for_another.wait(seconds)
+        with lock:
+            computing -= 1
+
+    # Nobody sets it: a pass is as long as it says, so that a second one could fall into it.
+    wait_for_another = threading.Event()
+    monkeypatch.setattr(scripted.time, "sleep", compute)
+
+    def passes(spec: str) -> None:
+        model = load_model(spec)
+        sequence = model.open([1])
+        both_wait.wait(10)
+        for token in range(5):
+            model.forward([Feed.chain(sequence, [token], [0])])
+
+    def run(specs: list[str]) -> int:
+        nonlocal most
+        most = 0
+        threads = [threading.Thread(target=passes, args=(spec,)) for spec in specs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return most
+
+    shared = f"scripted:step_ms=20,device={device}"
+    assert run([shared, shared]) == 1
+    assert run([shared, f"scripted:step_ms=20,device={tmp_path / 'other'}"]) == 2
+    assert run([shared, "scripted:step_ms=20"]) == 2
+
+
+def test_a_device_is_free_again_after_a_pass_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = f"scripted:step_ms=1,device={tmp_path / 'device'}"
+    broken, other = load_model(spec), load_model(spec)
+
+    def fail(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scripted.time, "sleep", fail)
+        with pytest.raises(KeyboardInterrupt):
+            broken.forward([Feed.chain(broken.open([1]), [1], [0])])
+    assert len(other.forward([Feed.chain(other.open([1]), [1], [0])])) == 1
+
+
+def test_a_device_that_cannot_be_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (tmp_path, tmp_path / "no" / "device"):
+        with pytest.raises(InvalidArgumentError, match=f"device={path} cannot be opened"):
+            load_model(f"scripted:device={path}")
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(InvalidArgumentError, match="cannot lock files"):
+        load_model(f"scripted:device={tmp_path / 'device'}")
+    assert load_model("scripted").info.backend == "scripted"
+
+
 def test_text_is_encoded_byte_by_byte_and_pieces_are_printable_and_distinct() -> None:
     model = load_model("scripted:vocab=100,eos=7")
     assert model.tokenizer is not None
@@ -177,6 +252,7 @@ def test_defaults_are_the_documented_ones() -> None:
         ("tokenizer=mine", "own or any"),
         ("context=0", "context=0"),
         ("order=65", "order=65"),
+        ("device=", "each key once"),
     ],
 )
 def test_bad_settings_are_refused_by_name(argument: str, message: str) -> None:
