@@ -13,6 +13,10 @@ MAX_OPEN_COMMITS = 64
 """A draft that answers none of so many is no longer timed by the oldest."""
 
 
+MOST_PLACES = 16
+"""Chunks that go on below more nodes are timed with those of so many."""
+
+
 class Attached:
     """A draft sends no more nodes than its plan has room for, at first and after each commit:
     nothing here is unbounded.
@@ -69,9 +73,13 @@ class Attached:
         """Times chunks between which it was told nothing, so that it had no reason to pause."""
         known_tokens, last_at = self._last
         self._last = (chunk.known_tokens, heard_at)
-        if chunk.known_tokens == known_tokens:
-            self.stats.paced_nodes += len(chunk.nodes)
-            self.stats.pace_us += int((heard_at - last_at) * 1e6)
+        if chunk.known_tokens == known_tokens and chunk.nodes:
+            places = min(len({node.parent_id for node in chunk.nodes}), MOST_PLACES)
+            missing = [0] * (places - len(self.stats.paced_steps))
+            self.stats.paced_steps += missing
+            self.stats.paced_us += missing
+            self.stats.paced_steps[places - 1] += 1
+            self.stats.paced_us[places - 1] += int((heard_at - last_at) * 1e6)
 
     def _spend(self, nodes: int) -> None:
         self._allowance -= nodes

@@ -181,7 +181,7 @@ def test_a_drafts_pace_is_timed_between_chunks_without_a_commit_between() -> Non
     for at_s, known_tokens, first in ((1.0, 0, 0), (1.5, 0, 2), (4.0, 1, 4), (4.25, 1, 6)):
         arrives(at_s, known_tokens, first)
     stats = s.stats.drafts[0]
-    assert (stats.paced_nodes, stats.pace_us) == (4, 750_000)
+    assert (stats.paced_steps, stats.paced_us) == ([0, 2], [0, 750_000])
 
 
 def test_a_draft_that_answers_no_commit_is_remembered_few_of_them() -> None:
