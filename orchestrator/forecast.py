@@ -66,7 +66,8 @@ def chain_tokens(acceptance: Sequence[float], nodes: int) -> float:
 
 def bound(situation: Situation) -> float:
     """The most that drafts could give over the target alone: chains of the best length up to
-    `num_speculative_tokens`, free, and always there when a pass starts.
+    `num_speculative_tokens`, free, and always there when a pass starts. Of trees it is a bound that
+    none reaches: as if each pass knew which of the guesses at a place is the target's, if any.
 
     max over n of E(n) t(1) / t(1 + n), with t a pass and what comes with it.
     """
