@@ -111,3 +111,11 @@ def test_a_draft_slower_than_the_target_costs_nothing(temperature: float) -> Non
 def test_a_draft_many_passes_away_costs_nothing(temperature: float) -> None:
     away = replace(NEAR, draft_wire_us=10e6)
     assert gain(away, texts(temperature), tokens=256) > 0.98
+
+
+@WHERE
+def test_drafts_believed_to_be_better_than_they_are_do_not_make_passes_wait_long(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Observations, "acceptance", lambda self, place: 0.97)
+    assert gain(AT[where], texts(0.0)) >= 0.95 * planned(where, 0.0)
