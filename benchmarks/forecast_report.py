@@ -52,7 +52,8 @@ Worst error of tokens a second: {summary["worst_error"]:+.1%}; median:
 
 What this does not show: real models, whose acceptance varies along a text more than a scripted
 one's and whose passes disturb each other on one machine; several requests at once, which share the
-target's passes; several drafts; trees; a real network, which loses packets and jitters.
+target's passes; several drafts, which the forecast takes for one; a real network, which loses
+packets and jitters.
 """
 
 

@@ -13,6 +13,10 @@ MAX_OPEN_COMMITS = 64
 """A draft that answers none of so many is no longer timed by the oldest."""
 
 
+MOST_PLACES = 16
+"""Chunks that go on below more nodes are timed with those of so many."""
+
+
 class Attached:
     """A draft sends no more nodes than its plan has room for, at first and after each commit:
     nothing here is unbounded.
@@ -69,11 +73,30 @@ class Attached:
         """Times chunks between which it was told nothing, so that it had no reason to pause."""
         known_tokens, last_at = self._last
         self._last = (chunk.known_tokens, heard_at)
-        if chunk.known_tokens == known_tokens:
-            self.stats.paced_nodes += len(chunk.nodes)
-            self.stats.pace_us += int((heard_at - last_at) * 1e6)
+        if chunk.known_tokens == known_tokens and chunk.nodes:
+            steps, places = _steps(chunk)
+            stats = self.stats
+            missing = [0] * (places - len(stats.paced_steps))
+            stats.paced_steps += missing
+            stats.paced_us += missing
+            stats.paced_steps[places - 1] += steps
+            stats.paced_us[places - 1] += int((heard_at - last_at) * 1e6)
 
     def _spend(self, nodes: int) -> None:
         self._allowance -= nodes
         if self._allowance < 0:
             raise InvalidArgumentError("it sent more nodes than its plan has room for")
+
+
+def _steps(chunk: Chunk) -> tuple[int, int]:
+    """How many steps are behind a chunk, and below how many nodes each went on, about.
+
+    A step knows nothing of what it makes itself, so where nodes hang off others of the same chunk
+    several steps have travelled together.
+    """
+    levels: dict[int, int] = {}
+    for node in chunk.nodes:
+        levels[node.id] = levels.get(node.parent_id, 0) + 1
+    steps = max(levels.values())
+    places = len({node.parent_id for node in chunk.nodes})
+    return steps, min(max(1, round(places / steps)), MOST_PLACES)

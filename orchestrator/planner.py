@@ -31,6 +31,10 @@ HYSTERESIS = 0.15
 LEAST_GAIN = 0.02
 """Waiting must promise this many tokens more than the verifier emits in the time that it takes."""
 
+WAIT_SHARE = 0.5
+"""No wait is planned that takes more than this share of a bare pass: drafts go on during passes, so
+what a wait brings comes without it, only a pass later."""
+
 LONGEST_WAIT_US = 1_000_000
 """A draft's own word on its speed never makes a pass wait longer."""
 
@@ -228,7 +232,8 @@ def _wait(seen: Observations, limits: Limits) -> tuple[int, int]:
         def gain(count: int) -> float:
             return gained[count] - rate * (wait_us(count) + count * (seen.passes.row_us or 0.0))
 
-        best = max(range(most + 1), key=gain)
+        longest_us = WAIT_SHARE * seen.passes.predict(1)
+        best = max((n for n in range(most + 1) if wait_us(n) <= longest_us), key=gain)
         if gain(best) < LEAST_GAIN:
             return 0, 0
     longest = LONGEST_WAIT_US if limits.max_wait_us is None else limits.max_wait_us

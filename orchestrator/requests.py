@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from orchestrator.guesses import Guesses
 from outrider.errors import InvalidArgumentError
 from outrider.seeds import MAX_CHOICE
 from outrider.text import check_stop_strings
@@ -111,7 +112,8 @@ class Tokens:
 class DraftStats:
     """What a draft contributed, and its times in microseconds: `step_us` adds up the mean pass
     behind each of its `steps` chunks, `wire_us` is both ways between orchestrator and draft over
-    `wire_rounds` commits, `pace_us` that over which `paced_nodes` came right behind others.
+    `wire_rounds` commits. `paced_steps[i]` chunks that go on below i + 1 nodes came right behind
+    others, over `paced_us[i]`.
     """
 
     name: str
@@ -122,9 +124,9 @@ class DraftStats:
     step_us: int = 0
     wire_rounds: int = 0
     wire_us: int = 0
-    paced_nodes: int = 0
-    pace_us: int = 0
     cached_tokens: int = 0
+    paced_steps: list[int] = field(default_factory=list)
+    paced_us: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -159,6 +161,7 @@ class Stats:
     reconcile_us: int = 0
     gap_us: list[int] = field(default_factory=list)
     batch_rows: list[int] = field(default_factory=list)
+    guesses: Guesses = field(default_factory=Guesses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,9 +192,9 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
                 lost=d.lost,
                 steps=d.steps,
                 step_us=d.step_us,
-                paced_nodes=d.paced_nodes,
-                pace_us=d.pace_us,
                 cached_tokens=d.cached_tokens,
+                paced_steps=d.paced_steps,
+                paced_us=d.paced_us,
                 wire_rounds=d.wire_rounds,
                 wire_us=d.wire_us,
             )
@@ -215,6 +215,9 @@ def _stats_to(stats: Stats) -> orchestrator_pb2.GenerateStats:
         reconcile_us=stats.reconcile_us,
         gap_us=stats.gap_us,
         batch_rows=stats.batch_rows,
+        guess_outcomes=stats.guesses.outcomes,
+        guessed_places=stats.guesses.guessed,
+        found_places=stats.guesses.found,
     )
 
 

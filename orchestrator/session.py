@@ -208,6 +208,7 @@ class Session:
             )
         started_ns = time.perf_counter_ns()
         verdict, tokens = self._answer.take(verdict)
+        self.stats.guesses.note(self.tree.root, verdict.tokens)
         self.tree.commit(verdict.tokens, fresh=verdict.fresh)
         has_waited = self._plan.policy.min_depth > 0
         self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)

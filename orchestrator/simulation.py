@@ -9,103 +9,17 @@ verifier that is shared by several is slower.
 
 import heapq
 import math
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-from draft_service.chances import Cell, Chances, cell_of
-from draft_service.frontier import Frontier
+from draft_service.chances import Chances
 from orchestrator.planner import Limits, Observations, plan
+from orchestrator.simulated_draft import FIRST_ID, RIGHT, SimulatedDraft
+from orchestrator.texts import Drawn, Profile, Text
 from outrider.nodes import Subtree, TreeNode
-from outrider.pass_times import PassTimes, most_per_time
-from outrider.sampling.proposing import Candidate
 from outrider.tree import TokenTree
-from outrider.types import (
-    Chunk,
-    DraftPlan,
-    Node,
-    NodeKind,
-    ReadinessPolicy,
-    SamplingParams,
-    StepTiming,
-    Verdict,
-)
-
-DRAFT = 1 << 24
-RIGHT = 0
-"""The token that stands for the target's at every position; wrong guesses have others."""
-
-MOST_SPOTS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """What a draft says at one position: the first guesses at the chances of its candidates, with
-    the evidence for them, and the rank of the target's token among them (None: not there).
-    """
-
-    chances: tuple[float, ...]
-    evidence: tuple[float, ...]
-    rank: int | None
-
-
-class Text(Protocol):
-    """What the target says, as far as a draft is concerned."""
-
-    sampling: SamplingParams
-
-    def guess(self, position: int) -> Guess:
-        """At the position where the target's token is the `position`-th of the answer."""
-        ...
-
-    def elsewhere(self, number: int) -> Guess:
-        """Below a wrong guess, where nothing is right; `number` tells such places apart."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The guesses of a real pair along one answer; beyond its end it begins again."""
-
-    sampling: SamplingParams
-    guesses: tuple[Guess, ...]
-
-    def guess(self, position: int) -> Guess:
-        """See Text."""
-        return self.guesses[position % len(self.guesses)]
-
-    def elsewhere(self, number: int) -> Guess:
-        """See Text."""
-        return self.guesses[hash((number, 17)) % len(self.guesses)]
-
-
-class Drawn:
-    """Guesses with one candidate that is right with chance `acceptance[i]` where the i before it
-    since the last miss were; the last entry holds for all that follow. A seed gives its luck.
-    """
-
-    def __init__(self, acceptance: Sequence[float], seed: int) -> None:
-        self.sampling = SamplingParams(temperature=0)
-        self._acceptance = tuple(acceptance)
-        self._luck = random.Random(seed)
-        self._ranks: list[int | None] = []
-        self._run = 0
-        self._mean = sum(self._acceptance) / len(self._acceptance)
-
-    def guess(self, position: int) -> Guess:
-        """See Text."""
-        while len(self._ranks) <= position:
-            chance = self._acceptance[min(self._run, len(self._acceptance) - 1)]
-            is_right = self._luck.random() < chance
-            self._run = self._run + 1 if is_right else 0
-            self._ranks.append(0 if is_right else None)
-        return Guess((self._mean,), (self._mean,), self._ranks[position])
-
-    def elsewhere(self, number: int) -> Guess:
-        """See Text."""
-        return Guess((self._mean,), (self._mean,), None)
+from outrider.types import Chunk, DraftPlan, ReadinessPolicy, StepTiming, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +55,14 @@ class PassCosts:
 class Situation:
     """What a request meets; times in microseconds.
 
-    `acceptance[i]` is the chance that a drafted token is the target's where the i before it were,
-    counted from the last miss; the last entry holds for all that follow. `draft_step_us` is from
-    one drafted token to the next, `draft_row_us` more for each further node that a step goes on
-    below. `draft_wire_us` and `verify_wire_us` are round trips as messages of a session see them,
-    the services' own handling of them included. `pass_overhead_us` is what a pass takes besides the
-    model; the part of it that comes after the verdict, `turnaround_us`, overlaps with waiting.
+    `acceptance[i]` is the chance that the target's token is among the drafted ones where it was at
+    the i places before, counted from the last miss; the last entry holds for all that follow.
+    `profile` tells how sure the draft is of which; None: it has one guess at each place.
+    `draft_step_us` is from one draft step to the next, where it goes on below one node, and
+    `draft_row_us` more for each further one. `draft_wire_us` and `verify_wire_us` are round trips
+    as messages of a session see them, the services' own handling of them included.
+    `pass_overhead_us` is what a pass takes besides the model; the part of it that comes after the
+    verdict, `turnaround_us`, overlaps with waiting.
     `seen_round_trip_us` and `seen_step_us` are what the planner believes the draft's round trip and
     step to be; 0: what they are. `alone_us` is from token to token of the target alone; 0: a pass
     of one row and what comes with it.
@@ -163,7 +79,8 @@ class Situation:
     seen_round_trip_us: float = 0.0
     seen_step_us: float = 0.0
     alone_us: float = 0.0
-    draft_row_us: float | None = None
+    draft_row_us: float = 0.0
+    profile: Profile | None = None
 
     @property
     def token_alone_us(self) -> float:
@@ -172,8 +89,7 @@ class Situation:
 
     def step_us(self, rows: int) -> float:
         """Microseconds of a draft pass with `rows` rows."""
-        each = self.draft_step_us if self.draft_row_us is None else self.draft_row_us
-        return self.draft_step_us + each * (rows - 1)
+        return self.draft_step_us + self.draft_row_us * (rows - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +101,6 @@ class Run:
     us: float
     verified: int
     accepted: int
-    waited_us: float = 0.0
-    rows: int = 0
-    steps: int = 0
-    missed_covered: int = 0
 
 
 _Event = tuple[float, int, Callable[[], None]]
@@ -202,103 +114,13 @@ def run(
     text: Text | None = None,
     chances: Chances | None = None,
 ) -> Run:
-    """Simulates a request of `tokens` tokens; the same seed gives the same luck."""
-    chosen = Drawn(situation.acceptance, seed) if text is None else text
+    """Simulates a request of `tokens` tokens; the same seed gives the same luck.
+
+    `text` None: one is drawn by what the situation says of the pair. `chances` are what the draft
+    has learned before; None: nothing.
+    """
+    chosen = Drawn(situation.acceptance, seed, situation.profile) if text is None else text
     return _Request(situation, tokens, chosen, chances or Chances()).run()
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A draft's side of a session, as draft_service.sessions and .scheduler have it."""
-
-    plan: DraftPlan
-    chances: Chances
-    tree: TokenTree = field(default_factory=TokenTree)
-    times: PassTimes = field(default_factory=PassTimes)
-    expanded: set[TreeNode] = field(default_factory=set)
-    fed: set[TreeNode] = field(default_factory=set)
-    cells: dict[int, Cell] = field(default_factory=dict)
-    unfed_tokens: int = 1
-    counter: int = 0
-    frontier: Frontier = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.frontier = Frontier(self._is_open)
-        self.frontier.restart(self.tree.root, self.plan)
-
-    def commit(self, count: int, plan: DraftPlan) -> None:
-        self.plan = plan
-        for _ in range(count):
-            root = self.tree.root
-            for child in root.children.values():
-                for node_id in child.ids:
-                    self.chances.learn(self.cells[node_id], child.token == RIGHT)
-            matched = root.children.get(RIGHT)
-            self.unfed_tokens = 0 if matched in self.fed else self.unfed_tokens + 1
-            self.tree.commit((RIGHT,))
-        if self._is_open(self.tree.root):
-            self.unfed_tokens = max(1, self.unfed_tokens)
-        live = {self.tree.root, *self.tree.root.descendants()}
-        self.expanded &= live
-        self.fed &= live
-        self.cells = {i: c for i, c in self.cells.items() if self.tree.node(i) is not None}
-        self.frontier.restart(self.tree.root, plan)
-
-    def targets(self) -> list[TreeNode]:
-        room = max(0, self.plan.max_nodes - len(self.cells)) // self.plan.width
-        spots = self.frontier.best(min(MOST_SPOTS, room))
-        best = most_per_time([spot.chance for spot in spots], self.times)
-        return [spot.node for spot in spots[:best]]
-
-    def rows(self, targets: Sequence[TreeNode]) -> int:
-        new: set[TreeNode] = set()
-        for node in targets:
-            at: TreeNode | None = node
-            while at is not None and at is not self.tree.root and at not in self.fed:
-                new.add(at)
-                at = at.parent
-        self.fed |= new
-        rows = len(new) + self.unfed_tokens
-        self.unfed_tokens = 0
-        return max(1, rows)
-
-    def grow(self, targets: Sequence[TreeNode], text: Text, us: float) -> Chunk | None:
-        nodes: list[Node] = []
-        for parent in targets:
-            self.expanded.add(parent)
-            parent_id = parent.position if parent is self.tree.root else parent.ids[0]
-            nodes += self._children(parent_id, self._guess(parent, text), text)
-        chunk = Chunk(tuple(nodes), step_us=round(us))
-        self.tree.grow(chunk)
-        for parent in targets:
-            if parent in (self.tree.root, *self.tree.root.descendants()):
-                self.frontier.extend(parent)
-        return chunk
-
-    def _guess(self, parent: TreeNode, text: Text) -> Guess:
-        at: TreeNode | None = parent
-        while at is not None and at is not self.tree.root:
-            if at.token != RIGHT:
-                return text.elsewhere(parent.position * 1009 + self.counter)
-            at = at.parent
-        return text.guess(parent.position)
-
-    def _children(self, parent_id: int, guess: Guess, text: Text) -> list[Node]:
-        nodes: list[Node] = []
-        pairs = list(zip(guess.chances, guess.evidence, strict=True))[: self.plan.width]
-        for rank, (chance, evidence) in enumerate(pairs):
-            token = RIGHT if rank == guess.rank else rank + 1
-            candidate = Candidate(token, chance, NodeKind.LISTED, chance, evidence)
-            cell = cell_of(candidate, rank, text.sampling)
-            node_id = DRAFT | self.counter
-            self.counter += 1
-            self.cells[node_id] = cell
-            weight = self.chances.of(candidate, cell)
-            nodes.append(Node(node_id, parent_id, token, chance, NodeKind.LISTED, weight))
-        return nodes
-
-    def _is_open(self, node: TreeNode) -> bool:
-        return not node.children and node not in self.expanded
 
 
 class _Request:
@@ -307,7 +129,6 @@ class _Request:
     def __init__(self, situation: Situation, tokens: int, text: Text, chances: Chances) -> None:
         self._s = situation
         self._tokens = tokens
-        self._text = text
         self._now = 0.0
         self._events: list[_Event] = []
         self._count = 0
@@ -324,13 +145,12 @@ class _Request:
         self._verdict_at = 0.0
         self._wakes_at = math.inf
         # draft
-        self._draft = _Draft(first.draft, chances)
+        self._draft = SimulatedDraft(first.draft, chances, text)
         self._commits: list[tuple[int, DraftPlan]] = []
         self._is_stepping = False
         # outcome
-        self._passes = self._verified = self._accepted = self._rows = self._steps = 0
-        self._covered = 0
-        self._waited_us = self._first_us = self._last_us = 0.0
+        self._passes = self._verified = self._accepted = 0
+        self._first_us = self._last_us = 0.0
         self._first_tokens = 0
 
     def run(self) -> Run:
@@ -345,10 +165,6 @@ class _Request:
             self._last_us - self._first_us,
             self._verified,
             self._accepted,
-            self._waited_us,
-            self._rows,
-            self._steps,
-            self._covered,
         )
 
     @property
@@ -393,12 +209,12 @@ class _Request:
             self._is_running = False
             self._free_at = self._now + self._s.turnaround_us
             self._verdict_at = self._now
-            self._counted(accepted, len(subtree), wait_us)
+            self._counted(accepted, len(subtree))
             verdict = Verdict(
                 round_index=self._passes,
                 base=base,
                 tokens=(RIGHT,) * (accepted + 1),
-                node_ids=(DRAFT,) * accepted + (0,),
+                node_ids=(FIRST_ID,) * accepted + (0,),
                 drafted=len(subtree),
                 timing=StepTiming(
                     wait_us=round(wait_us),
@@ -412,7 +228,7 @@ class _Request:
 
         return done
 
-    def _counted(self, accepted: int, verified: int, wait_us: float) -> None:
+    def _counted(self, accepted: int, verified: int) -> None:
         self._passes += 1
         self._last_us = self._now
         if self._passes == 1:
@@ -420,9 +236,6 @@ class _Request:
             return
         self._verified += verified
         self._accepted += accepted
-        self._waited_us += wait_us
-        self._rows += 1 + verified
-        self._covered += 1 if self._tree.pending else 0
 
     def _grow(self, chunk: Chunk) -> None:
         self._tree.grow(chunk)
@@ -463,17 +276,14 @@ class _Request:
         targets = self._draft.targets()
         if targets:
             self._is_stepping = True
-            rows = self._draft.rows(targets)
+            rows = self._draft.feed(targets)
             us = self._s.step_us(rows)
-            self._draft.times = self._draft.times.add(rows, round(us))
-            self._after(us, lambda: self._stepped(targets, us))
+            self._after(us, lambda: self._stepped(targets, rows, us))
 
-    def _stepped(self, targets: Sequence[TreeNode], us: float) -> None:
+    def _stepped(self, targets: Sequence[TreeNode], rows: int, us: float) -> None:
         self._is_stepping = False
-        self._steps += 1
-        chunk = self._draft.grow(targets, self._text, us)
-        if chunk is not None:
-            self._after(self._s.draft_wire_us / 2, lambda: self._relay(chunk))
+        chunk = self._draft.grow(targets, rows, us)
+        self._after(self._s.draft_wire_us / 2, lambda: self._relay(chunk))
         self._step()
 
     def _after(self, delay_us: float, act: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from orchestrator.cli.console import (
 )
 from orchestrator.cli.doctor_probes import probe_deep, probe_deployment
 from orchestrator.doctor.findings import Finding, Severity, configuration_findings
-from orchestrator.doctor.measurements import Probe, draft_pace_us, limits_of
+from orchestrator.doctor.measurements import Probe, draft_pace, limits_of
 from orchestrator.doctor.report import Report, as_json, lines
 from orchestrator.doctor.samples import SAMPLES, Sample
 from orchestrator.doctor.traps import Expectation, expect, no_drafting_finding, speed_findings
@@ -102,7 +102,8 @@ def _measured(
 def _judged(
     address: str, found: Diagnosis, drafts: Sequence[str], probes: Sequence[Probe]
 ) -> Report:
-    findings = configuration_findings(found, draft_pace_us(probes))
+    pace = draft_pace(probes)
+    findings = configuration_findings(found, pace.step_us if pace is not None else None)
     nearest_us = min(draft.round_trip_us for draft in found.drafts if draft.name in drafts)
     expected: Expectation | None = expect(
         probes,

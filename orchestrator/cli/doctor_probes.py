@@ -11,7 +11,7 @@ from outrider.errors import InvalidArgumentError
 
 SEED = 7
 DEEP = 16
-"""A chain this long shows what long passes cost, whatever the deployment's default is."""
+"""So deep a tree shows what long passes cost, whatever the deployment's default is."""
 
 DEEP_TOKENS = 32
 
@@ -26,7 +26,7 @@ def ask(
     with_drafts: bool = True,
     seed: int = SEED,
 ) -> Probe:
-    """One answer. A chain: what siblings would bring depends on the model too much to forecast."""
+    """One answer, drafted for in the deployment's own way but for what is given."""
 
     def answer(is_raw: bool) -> Probe:
         with client.generate(
@@ -34,7 +34,6 @@ def ask(
             max_tokens=max_tokens,
             temperature=temperature,
             seed=seed,
-            width=1,
             max_drafts=None if with_drafts else 0,
             num_speculative_tokens=num_speculative_tokens,
         ) as generation:
@@ -57,10 +56,7 @@ def probe_deployment(
     max_tokens: int,
     tell: Callable[[str], None],
 ) -> list[Probe]:
-    """Every sample with drafts and without, and one with a long chain, for what long passes cost.
-
-    `tell` is told what is being asked.
-    """
+    """Every sample with drafts and without. `tell` is told what is being asked."""
     probes = []
     for sample in samples:
         for with_drafts in (True, False):
@@ -78,5 +74,5 @@ def probe_deployment(
 
 
 def probe_deep(client: Client, sample: Sample) -> Probe:
-    """An answer by long chains: it shows what passes of many rows cost."""
+    """An answer by deep trees: it shows what passes of many rows cost."""
     return ask(client, sample, max_tokens=DEEP_TOKENS, num_speculative_tokens=DEEP)

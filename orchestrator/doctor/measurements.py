@@ -6,27 +6,28 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 
+from orchestrator.guesses import OUTCOMES
 from orchestrator.planner import Limits
 from orchestrator.simulation import PassCosts, Situation
+from orchestrator.texts import Profile
 from outrider.client import DraftingLimits, DraftStats, Stats, Token
 
 CREDIBLE = 2
 """Passes of one length that are enough for it to count."""
 
 SHRINK = 12.0
-MOST_POSITIONS = 8
 """A chance by position is drawn towards the pooled one as if by so many further tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """One target pass: its rows, its time, how many drafted tokens it verified and accepted."""
+    """One target pass: its rows and its time."""
 
     rows: int
     forward_us: int
-    drafted: int
-    accepted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ def _records(stats: Stats, accepted: Sequence[int]) -> tuple[PassRecord, ...]:
     """None where tokens and counts do not fit together, as after a stream was reopened."""
     if len(accepted) != len(stats.pass_rows) or len(accepted) != len(stats.forward_us):
         return ()
-    passes = zip(stats.pass_rows, stats.forward_us, accepted, strict=True)
-    return tuple(PassRecord(rows, us, rows - 1, count) for rows, us, count in passes)[1:-1]
+    passes = zip(stats.pass_rows, stats.forward_us, strict=True)
+    return tuple(PassRecord(rows, us) for rows, us in passes)[1:-1]
 
 
 def pass_costs(probes: Iterable[Probe]) -> PassCosts | None:
@@ -114,35 +115,38 @@ def pass_costs(probes: Iterable[Probe]) -> PassCosts | None:
 
 
 def acceptance(probes: Iterable[Probe]) -> tuple[float, ...]:
-    """The chance that a drafted token is accepted after i others in a row were, and beyond the last
-    entry; empty where nothing was tested.
-
-    A pass that accepts all it was given tells nothing about the next token, but the row goes on.
+    """The chance that the target's token is among those that drafts guess for its place, after so
+    many right guesses in a row as the entry's index, and beyond the last entry; empty where nothing
+    was guessed.
     """
-    tested = [0.0] * MOST_POSITIONS
-    accepted = [0.0] * MOST_POSITIONS
-    for probe in probes:
-        streak = 0
-        for record in probe.passes:
-            for index in range(record.accepted + (record.drafted > record.accepted)):
-                position = min(streak + index, MOST_POSITIONS - 1)
-                tested[position] += 1
-                accepted[position] += index < record.accepted
-            is_miss = record.drafted > record.accepted
-            streak = 0 if is_miss else streak + record.accepted
-    if not sum(tested):
+    answers = list(probes)
+    guessed = _added(probe.stats.guessed_places for probe in answers)
+    found = _added(probe.stats.found_places for probe in answers)
+    if not sum(guessed):
         return ()
-    pooled = sum(accepted) / sum(tested)
-    return tuple(
-        (accepted[i] + SHRINK * pooled) / (tested[i] + SHRINK) for i in range(MOST_POSITIONS)
-    )
+    pooled = sum(found) / sum(guessed)
+    return tuple((f + SHRINK * pooled) / (g + SHRINK) for f, g in zip(found, guessed, strict=True))
+
+
+def profile(probes: Iterable[Probe]) -> Profile | None:
+    """How sure drafts were of what was right and of what was wrong; None: nothing was guessed."""
+    counts = _added(probe.stats.guess_outcomes for probe in probes)
+    if not sum(counts):
+        return None
+    rows = [tuple(counts[i : i + OUTCOMES]) for i in range(0, len(counts), OUTCOMES)]
+    return Profile(tuple(rows))
+
+
+def guessed_places(probes: Iterable[Probe]) -> int:
+    """At how many places of these answers drafts guessed the target's token, rightly or not."""
+    return sum(sum(probe.stats.guessed_places) for probe in probes)
 
 
 def accepted_share(probes: Iterable[Probe]) -> float | None:
-    """Accepted per tested token, all positions together; None where nothing was tested."""
-    records = [record for probe in probes for record in probe.passes]
-    tested = sum(r.accepted + (r.drafted > r.accepted) for r in records)
-    return sum(r.accepted for r in records) / tested if tested else None
+    """Right guesses per place that was guessed at; None where nothing was."""
+    answers = list(probes)
+    places = guessed_places(answers)
+    return sum(sum(p.stats.found_places) for p in answers) / places if places else None
 
 
 def alone_us(probes: Iterable[Probe]) -> float | None:
@@ -151,15 +155,47 @@ def alone_us(probes: Iterable[Probe]) -> float | None:
     return statistics.median(times) if times else None
 
 
-def draft_pace_us(probes: Iterable[Probe]) -> float | None:
-    """Microseconds from one drafted token to the next; None where no draft took part."""
-    asked = list(probes)
-    pace = _median_mean(asked, lambda draft: (draft.pace_us, draft.paced_nodes))
-    return draft_step_us(asked) if pace is None else pace
+@dataclass(frozen=True, slots=True)
+class DraftPace:
+    """Microseconds from one draft step to the next: where it goes on below one node, and for each
+    further one.
+    """
+
+    step_us: float
+    row_us: float
+
+    def of(self, nodes: float) -> float:
+        """From a step below so many nodes to the next."""
+        return self.step_us + self.row_us * (nodes - 1)
+
+
+def draft_pace(probes: Iterable[Probe]) -> DraftPace | None:
+    """None where no draft took part. The line through what steps took by the nodes that they go on
+    below; where all went on below as many, a further one is taken to cost nothing.
+    """
+    answers = list(probes)
+    most = max((len(d.paced_steps) for p in answers for d in p.stats.drafts), default=0)
+    points: list[tuple[int, float, int]] = []
+    for i in range(most):
+        us = _median_mean(answers, partial(_paced, i))
+        count = sum(_at(d.paced_steps, i) for p in answers for d in p.stats.drafts)
+        if us is not None and count >= CREDIBLE:
+            points.append((i + 1, us, count))
+    if not points:
+        step_us = draft_step_us(answers)
+        return None if step_us is None else DraftPace(step_us, 0.0)
+    total = sum(n for _, _, n in points)
+    mean_x = sum(n * x for x, _, n in points) / total
+    mean_y = sum(n * y for _, y, n in points) / total
+    spread = sum(n * (x - mean_x) ** 2 for x, _, n in points)
+    slope = sum(n * (x - mean_x) * (y - mean_y) for x, y, n in points) / spread if spread else 0.0
+    # Neither a further node nor the first one takes less than nothing.
+    row_us = min(max(slope, 0.0), mean_y / mean_x)
+    return DraftPace(mean_y - row_us * (mean_x - 1), row_us)
 
 
 def draft_step_us(probes: Iterable[Probe]) -> float | None:
-    """Microseconds of a draft's pass, less than its pace; None where no draft took part."""
+    """Mean microseconds of a draft's pass, less than its pace; None where no draft took part."""
     return _median_mean(probes, lambda draft: (draft.step_us, draft.steps))
 
 
@@ -183,11 +219,11 @@ def pass_overhead_us(probes: Sequence[Probe]) -> float:
 
 
 def limits_of(limits: DraftingLimits) -> Limits:
-    """What the planner may do for a chain by these settings."""
+    """What the planner may do by these settings."""
     return Limits(
         num_speculative_tokens=limits.num_speculative_tokens or 1,
-        width=1,
-        proposal_top_k=1,
+        width=limits.width or 1,
+        proposal_top_k=limits.width or 1,
         wait_nodes=limits.wait_nodes,
         max_wait_us=limits.max_wait_us,
         adaptive=limits.adaptive,
@@ -203,13 +239,14 @@ def situation(
     """
     drafted = [probe for probe in probes if probe.has_drafts]
     costs, chances = pass_costs(drafted), acceptance(drafted)
-    pace, wire, alone = draft_pace_us(drafted), draft_wire_us(drafted), alone_us(probes)
+    pace, wire, alone = draft_pace(drafted), draft_wire_us(drafted), alone_us(probes)
     if costs is None or not chances or pace is None or alone is None:
         return None
     return Situation(
         costs=costs,
         acceptance=chances,
-        draft_step_us=pace,
+        draft_step_us=pace.step_us,
+        draft_row_us=pace.row_us,
         draft_wire_us=seen_round_trip_us if wire is None else wire,
         limits=limits,
         verify_wire_us=verify_wire_us,
@@ -218,18 +255,24 @@ def situation(
         seen_round_trip_us=seen_round_trip_us,
         seen_step_us=draft_step_us(drafted) or 0.0,
         alone_us=alone,
+        profile=profile(drafted),
     )
 
 
 def for_text(whole: Situation, probes: Iterable[Probe]) -> Situation:
-    """The same situation with the acceptance of these probes."""
-    return replace(whole, acceptance=acceptance(probes) or whole.acceptance)
+    """The same situation with what these probes tell of the texts."""
+    answers = list(probes)
+    return replace(
+        whole,
+        acceptance=acceptance(answers) or whole.acceptance,
+        profile=profile(answers) or whole.profile,
+    )
 
 
 def achieved_ratio(probes: Sequence[Probe]) -> float | None:
     """How much faster answers with drafts were than the same without, over all of them together.
 
-    Of answers to one text in one way the last counts: a warm-up by long chains comes before it.
+    Of answers to one text in one way the last counts: a warm-up by deep trees comes before it.
     """
     latest = {(probe.kind, probe.temperature, probe.has_drafts): probe for probe in probes}
     pairs = [
@@ -258,6 +301,19 @@ def _median_mean(
         if count:
             means.append(sum(total for total, _ in found) / count)
     return statistics.median(means) if means else None
+
+
+def _added(counts: Iterable[Sequence[int]]) -> list[int]:
+    """Sums, entry by entry; the shorter ones end with zeros."""
+    return [sum(entries) for entries in zip_longest(*counts, fillvalue=0)]
+
+
+def _paced(index: int, draft: DraftStats) -> tuple[int, int]:
+    return _at(draft.paced_us, index), _at(draft.paced_steps, index)
+
+
+def _at(counts: Sequence[int], index: int) -> int:
+    return counts[index] if index < len(counts) else 0
 
 
 def _turnaround_us(probes: Sequence[Probe]) -> float:

@@ -166,7 +166,8 @@ def _measurements(expected: Expectation) -> Iterator[str]:
         for rows, us in _spread(met.costs.rows, met.costs.us)
     )
     yield f"target pass: {passes}; {_ms(met.pass_overhead_us)} besides the model"
-    yield f"draft: {_ms(met.draft_step_us)} a token, {_ms(met.draft_wire_us)} there and back"
+    more = f", {_ms(met.draft_row_us)} more for each further place" if met.draft_row_us else ""
+    yield f"draft: {_ms(met.draft_step_us)} a step{more}, {_ms(met.draft_wire_us)} there and back"
     yield f"target alone: {_ms(met.token_alone_us)} a token"
 
 
@@ -197,6 +198,8 @@ def _expected_as_json(expected: Expectation) -> dict[str, object]:
         "pass_overhead_us": met.pass_overhead_us,
         "token_alone_us": met.token_alone_us,
         "draft_step_us": met.draft_step_us,
+        "draft_row_us": met.draft_row_us,
+        "width": met.limits.width,
         "draft_wire_us": met.draft_wire_us,
     }
 

@@ -11,6 +11,7 @@ from orchestrator.doctor.measurements import (
     accepted_share,
     achieved_ratio,
     for_text,
+    guessed_places,
     pass_costs,
     situation,
 )
@@ -27,6 +28,7 @@ from orchestrator.forecast import (
 )
 from orchestrator.planner import Limits
 from orchestrator.simulation import Situation
+from orchestrator.texts import found_share
 
 SMALL_TARGET_US = 5_000
 SLOW_DRAFT = 0.5
@@ -174,7 +176,8 @@ def _too_far(expected: Expectation) -> Iterator[Finding]:
 def _low_acceptance(expected: Expectation, probes: Sequence[Probe]) -> Iterator[Finding]:
     for kind, outcome in expected.by_kind.items():
         share = expected.shares.get(kind)
-        if share is None or _tested(probes, kind) < FEW_TESTED or outcome.ratio >= PAYS:
+        of_kind = [probe for probe in probes if probe.has_drafts and probe.kind == kind]
+        if share is None or guessed_places(of_kind) < FEW_TESTED or outcome.ratio >= PAYS:
             continue
         yield Finding(
             Severity.PROBLEM if expected.pays else Severity.ADVICE,
@@ -242,13 +245,4 @@ def _other_depth(expected: Expectation) -> Iterator[Finding]:
 
 
 def _pooled(met: Situation) -> float:
-    return sum(met.acceptance) / len(met.acceptance)
-
-
-def _tested(probes: Sequence[Probe], kind: str) -> int:
-    return sum(
-        record.accepted + (record.drafted > record.accepted)
-        for probe in probes
-        if probe.has_drafts and probe.kind == kind
-        for record in probe.passes
-    )
+    return found_share(met.acceptance)

@@ -9,8 +9,8 @@ from outrider.v1 import orchestrator_pb2
 class DraftStats:
     """What one draft contributed. `step_us` adds up the mean forward pass behind each of the
     `steps` chunks that came from it, `wire_us` is the time on the way between it and the
-    orchestrator and back, over `wire_rounds` commits, `pace_us` that over which `paced_nodes` came
-    right behind others: its time from one to the next.
+    orchestrator and back, over `wire_rounds` commits. `paced_steps[i]` chunks that go on below
+    i + 1 nodes came right behind others, over `paced_us[i]`: its time from one step to the next.
     """
 
     name: str
@@ -21,9 +21,9 @@ class DraftStats:
     step_us: int
     wire_rounds: int
     wire_us: int
-    paced_nodes: int = 0
-    pace_us: int = 0
     cached_tokens: int = 0
+    paced_steps: tuple[int, ...] = ()
+    paced_us: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,10 @@ class Stats:
     `wait_us`, `pass_rows`, `forward_us`, `gap_us` and `batch_rows` have an entry for each target
     pass.
     `accepted_per_position[i]` counts the passes whose accepted path had more than i nodes.
+    `guess_outcomes` has four entries for each tenth that the chance of a draft's likeliest guess
+    may lie in: at how many places it was the target's token, the second guess was, a later one, or
+    none. `guessed_places[i]` counts the same places by the right guesses in a row before them,
+    `found_places[i]` those of them where the token was guessed.
     """
 
     prompt_tokens: int
@@ -57,6 +61,9 @@ class Stats:
     reconcile_us: int
     gap_us: tuple[int, ...] = ()
     batch_rows: tuple[int, ...] = ()
+    guess_outcomes: tuple[int, ...] = ()
+    guessed_places: tuple[int, ...] = ()
+    found_places: tuple[int, ...] = ()
 
     @property
     def tokens_per_pass(self) -> float:
@@ -95,9 +102,9 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
                 lost=draft.lost,
                 steps=draft.steps,
                 step_us=draft.step_us,
-                paced_nodes=draft.paced_nodes,
-                pace_us=draft.pace_us,
                 cached_tokens=draft.cached_tokens,
+                paced_steps=tuple(draft.paced_steps),
+                paced_us=tuple(draft.paced_us),
                 wire_rounds=draft.wire_rounds,
                 wire_us=draft.wire_us,
             )
@@ -118,4 +125,7 @@ def stats_from_proto(message: orchestrator_pb2.GenerateStats) -> Stats:
         reconcile_us=message.reconcile_us,
         gap_us=tuple(message.gap_us),
         batch_rows=tuple(message.batch_rows),
+        guess_outcomes=tuple(message.guess_outcomes),
+        guessed_places=tuple(message.guessed_places),
+        found_places=tuple(message.found_places),
     )

@@ -326,9 +326,9 @@ class DraftStats(message.Message):
     STEP_US_FIELD_NUMBER: builtins.int
     WIRE_ROUNDS_FIELD_NUMBER: builtins.int
     WIRE_US_FIELD_NUMBER: builtins.int
-    PACED_NODES_FIELD_NUMBER: builtins.int
-    PACE_US_FIELD_NUMBER: builtins.int
     CACHED_TOKENS_FIELD_NUMBER: builtins.int
+    PACED_STEPS_FIELD_NUMBER: builtins.int
+    PACED_US_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the draft."""
     drafted_tokens: builtins.int
@@ -345,12 +345,18 @@ class DraftStats(message.Message):
     """Commits that a chunk answered, where the way of both was measured."""
     wire_us: builtins.int
     """Time on the way, both ways, over those commits, in microseconds."""
-    paced_nodes: builtins.int
-    """Nodes that came right behind others, without a commit between: the draft made them one after another."""
-    pace_us: builtins.int
-    """Time over which they came, in microseconds."""
     cached_tokens: builtins.int
     """Prompt tokens whose KV was reused by the draft."""
+    @builtins.property
+    def paced_steps(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Chunks that came right behind others, without a commit between: the draft made them one after
+        another. Entry i: of those that go on below i + 1 nodes; the last one: or more.
+        """
+
+    @builtins.property
+    def paced_us(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Time over which they came, in microseconds."""
+
     def __init__(
         self,
         *,
@@ -362,13 +368,13 @@ class DraftStats(message.Message):
         step_us: builtins.int = ...,
         wire_rounds: builtins.int = ...,
         wire_us: builtins.int = ...,
-        paced_nodes: builtins.int = ...,
-        pace_us: builtins.int = ...,
         cached_tokens: builtins.int = ...,
+        paced_steps: abc.Iterable[builtins.int] | None = ...,
+        paced_us: abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "cached_tokens", b"cached_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "pace_us", b"pace_us", "paced_nodes", b"paced_nodes", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accepted_tokens", b"accepted_tokens", "cached_tokens", b"cached_tokens", "drafted_tokens", b"drafted_tokens", "lost", b"lost", "name", b"name", "paced_steps", b"paced_steps", "paced_us", b"paced_us", "step_us", b"step_us", "steps", b"steps", "wire_rounds", b"wire_rounds", "wire_us", b"wire_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -400,6 +406,9 @@ class GenerateStats(message.Message):
     RECONCILE_US_FIELD_NUMBER: builtins.int
     GAP_US_FIELD_NUMBER: builtins.int
     BATCH_ROWS_FIELD_NUMBER: builtins.int
+    GUESS_OUTCOMES_FIELD_NUMBER: builtins.int
+    GUESSED_PLACES_FIELD_NUMBER: builtins.int
+    FOUND_PLACES_FIELD_NUMBER: builtins.int
     prompt_tokens: builtins.int
     """Tokens of the prompt."""
     cached_tokens: builtins.int
@@ -460,6 +469,23 @@ class GenerateStats(message.Message):
     def batch_rows(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """For each verdict the rows that its pass ran, for all sessions."""
 
+    @builtins.property
+    def guess_outcomes(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Places that the target decided and a draft had guessed at: by the chance of the likeliest guess,
+        in ten equal ranges, four entries each: its token was the likeliest, the second, a later guess,
+        or none of them.
+        """
+
+    @builtins.property
+    def guessed_places(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The same places by the right guesses in a row before them, since the last wrong one; the last
+        entry: or more.
+        """
+
+    @builtins.property
+    def found_places(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Those of them where the token was guessed."""
+
     def __init__(
         self,
         *,
@@ -485,10 +511,13 @@ class GenerateStats(message.Message):
         reconcile_us: builtins.int = ...,
         gap_us: abc.Iterable[builtins.int] | None = ...,
         batch_rows: abc.Iterable[builtins.int] | None = ...,
+        guess_outcomes: abc.Iterable[builtins.int] | None = ...,
+        guessed_places: abc.Iterable[builtins.int] | None = ...,
+        found_places: abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "accepted_per_position", b"accepted_per_position", "accepted_tokens", b"accepted_tokens", "batch_rows", b"batch_rows", "cached_tokens", b"cached_tokens", "drafted_passes", b"drafted_passes", "drafts", b"drafts", "emitted_tokens", b"emitted_tokens", "first_token_us", b"first_token_us", "forward_us", b"forward_us", "gap_us", b"gap_us", "messages", b"messages", "pass_rows", b"pass_rows", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "reconcile_us", b"reconcile_us", "resumes", b"resumes", "target_passes", b"target_passes", "total_us", b"total_us", "verified_tokens", b"verified_tokens", "wait_us", b"wait_us", "wire_bytes", b"wire_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["accept_us", b"accept_us", "accepted_per_position", b"accepted_per_position", "accepted_tokens", b"accepted_tokens", "batch_rows", b"batch_rows", "cached_tokens", b"cached_tokens", "drafted_passes", b"drafted_passes", "drafts", b"drafts", "emitted_tokens", b"emitted_tokens", "first_token_us", b"first_token_us", "forward_us", b"forward_us", "found_places", b"found_places", "gap_us", b"gap_us", "guess_outcomes", b"guess_outcomes", "guessed_places", b"guessed_places", "messages", b"messages", "pass_rows", b"pass_rows", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "reconcile_us", b"reconcile_us", "resumes", b"resumes", "target_passes", b"target_passes", "total_us", b"total_us", "verified_tokens", b"verified_tokens", "wait_us", b"wait_us", "wire_bytes", b"wire_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,9 +21,8 @@ def test_it_says_what_to_expect_and_what_came_of_it(address):
 
 
 def test_json_has_the_measurements_and_the_findings(address):
-    shown = run(
-        "doctor", "--address", address, "--max-tokens", "16", "--temperature", "0", "--json"
-    )
+    asked = ("--max-tokens", "16", "--temperature", "0", "--json")
+    shown = run("doctor", "--address", address, *asked, timeout_s=180)
     report = json.loads(shown.stdout)
     assert report["healthy"] is (shown.status == 0)
     assert report["expected"]["draft_step_us"] > 0

@@ -1,13 +1,16 @@
 """A deployment in which nothing is wrong, and answers as one of known speed would give them."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.doctor.measurements import PassRecord, Probe
+from orchestrator.guesses import Guesses
 from orchestrator.planner import Limits
 from outrider.client import DraftStats, Stats
 from outrider.diagnosis import Diagnosis, DraftingLimits, ServiceDiagnosis
 from outrider.host import HostFacts
+from outrider.nodes import TreeNode
 from outrider.types import ModelInfo
 
 GB = 10**9
@@ -60,12 +63,14 @@ def probe(
     `cycle_us` is from pass to pass; None: a pass and 300 microseconds.
     """
     luck = random.Random(kind)
-    records = []
+    records, accepted, guesses = [], [], []
     for number in range(passes):
         drafted = number % 8 if has_drafts else 0
-        accepted = next((n for n in range(drafted) if luck.random() >= acceptance), drafted)
-        records.append(PassRecord(1 + drafted, pass_us + row_us * drafted, drafted, accepted))
-    tokens = sum(record.accepted + 1 for record in records)
+        taken = next((n for n in range(drafted) if luck.random() >= acceptance), drafted)
+        accepted.append(taken)
+        guesses += [True] * taken + [False] * (drafted > taken)
+        records.append(PassRecord(1 + drafted, pass_us + row_us * drafted))
+    tokens = sum(accepted) + passes
     decode_us = sum(cycle_us or record.forward_us + 300 for record in records)
     drafts = ()
     if has_drafts:
@@ -79,8 +84,8 @@ def probe(
                 step_us=200 * pace_us,
                 wire_rounds=passes,
                 wire_us=passes * wire_us,
-                paced_nodes=150,
-                pace_us=150 * pace_us,
+                paced_steps=(150,),
+                paced_us=(150 * pace_us,),
             ),
         )
     stats = Stats(
@@ -88,7 +93,7 @@ def probe(
         cached_tokens=0,
         emitted_tokens=tokens + 1,
         target_passes=passes + 1,
-        verified_tokens=sum(record.drafted for record in records),
+        verified_tokens=sum(record.rows - 1 for record in records),
         accepted_tokens=tokens - passes,
         drafts=drafts,
         first_token_us=50_000,
@@ -104,8 +109,23 @@ def probe(
         queue_us=0,
         accept_us=0,
         reconcile_us=0,
+        **told(guesses),
     )
     return Probe(kind, temperature, has_drafts, stats, 1, tuple(records))
+
+
+def told(guesses: Sequence[bool]) -> dict[str, tuple[int, ...]]:
+    """What stats say of places where the first guess, always as sure, was right or was not."""
+    counts = Guesses()
+    for is_right in guesses:
+        place = TreeNode(-1, 0)
+        place.children[1] = TreeNode(1, 1, place, chance=0.75)
+        counts.note(place, [1 if is_right else 2])
+    return {
+        "guess_outcomes": tuple(counts.outcomes),
+        "guessed_places": tuple(counts.guessed),
+        "found_places": tuple(counts.found),
+    }
 
 
 def pair(kind: str = "story", **speed: object) -> list[Probe]:

@@ -181,7 +181,22 @@ def test_a_drafts_pace_is_timed_between_chunks_without_a_commit_between() -> Non
     for at_s, known_tokens, first in ((1.0, 0, 0), (1.5, 0, 2), (4.0, 1, 4), (4.25, 1, 6)):
         arrives(at_s, known_tokens, first)
     stats = s.stats.drafts[0]
-    assert (stats.paced_nodes, stats.pace_us) == (4, 750_000)
+    assert (stats.paced_steps, stats.paced_us) == ([4], [750_000])
+
+
+def test_a_step_below_several_nodes_is_timed_apart() -> None:
+    s = session("a")
+    draft = s.drafts[1]
+    draft.allow(replace(draft.link.opening.plan, max_nodes=64))
+    first = chain(1, 0, 1)
+    below = tuple(
+        replace(first.chunk.nodes[0], id=first.chunk.nodes[0].id + 2 + i, parent_id=node.id)
+        for i, node in enumerate(first.chunk.nodes)
+    )
+    s.relay(draft, replace(first, heard_at=1.0))
+    s.relay(draft, replace(first, chunk=replace(first.chunk, nodes=below), heard_at=1.5))
+    stats = s.stats.drafts[0]
+    assert (stats.paced_steps, stats.paced_us) == ([0, 1], [0, 500_000])
 
 
 def test_a_draft_that_answers_no_commit_is_remembered_few_of_them() -> None:

@@ -91,9 +91,9 @@ STATS = orchestrator.GenerateStats(
             step_us=27,
             wire_rounds=28,
             wire_us=29,
-            paced_nodes=30,
-            pace_us=31,
             cached_tokens=32,
+            paced_steps=[30, 33],
+            paced_us=[31, 34],
         ),
     ],
     first_token_us=9,
@@ -111,6 +111,9 @@ STATS = orchestrator.GenerateStats(
     reconcile_us=25,
     gap_us=[26, 27],
     batch_rows=[28, 29],
+    guess_outcomes=[35, 36],
+    guessed_places=[37, 38],
+    found_places=[39, 40],
 )
 VERDICT = verify.Verdict(
     round_index=4,
