@@ -17,8 +17,8 @@ from outrider.errors import (
     TokenizerMismatchError,
     UnavailableError,
 )
-from outrider.telemetry.logs import get_logger
 from outrider.pass_times import PassTimes
+from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, ModelInfo
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import open_channel
