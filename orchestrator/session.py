@@ -31,6 +31,7 @@ from outrider.types import (
     MAX_DRAFT_INDEX,
     DraftCommit,
     DraftOpening,
+    DraftPart,
     FinishReason,
     ModelInfo,
     SamplingParams,
@@ -112,13 +113,16 @@ class Session:
         index = len(self._names) + 1
         if index > MAX_DRAFT_INDEX:
             return
+        draft_plan = plan(self._seen, self.limits, True, self._plan).draft
+        if self.sampling.draws_proposals:
+            draft_plan = replace(draft_plan, part=DraftPart.CHAIN)
         opening = DraftOpening(
             self.request.request_id,
             index,
             self.prompt_ids,
             tuple(self.tree.committed),
             self.sampling,
-            plan(self._seen, self.limits, True, self._plan).draft,
+            draft_plan,
             self.target.tokenizer_hash,
             self.target.vocab_size,
             self.request.stop.ends(self.target.eos_token_ids),
@@ -186,7 +190,7 @@ class Session:
 
     def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
         """Passes a draft's chunk on, to the drafts that share the tree with it too, unless nothing
-        of it is alive.
+        of it is alive. Drafts that draw share nothing: none may go by what another one drew.
 
         Raises InvalidArgumentError where the chunk breaks the protocol.
         """
@@ -198,6 +202,8 @@ class Session:
         if self.verify is None or growth.dropped == len(relayed.chunk.nodes):
             return
         self.verify.extend(relayed)
+        if self.sampling.draws_proposals:
+            return
         for other in self.drafts.values():
             if other is not draft and other.peer.law == draft.peer.law:
                 other.link.branches(relayed)
@@ -278,7 +284,8 @@ class Session:
 
     def _divide(self) -> None:
         """Gives each draft its part of the tree; it is told with the next verdict."""
-        self._shares = shares({index: draft.peer.law for index, draft in self.drafts.items()})
+        laws = {index: draft.peer.law for index, draft in self.drafts.items()}
+        self._shares = shares(laws, draws=self.sampling.draws_proposals)
 
     def _leave(self, draft: Attached) -> None:
         if self.drafts.pop(draft.index, None) is not None:

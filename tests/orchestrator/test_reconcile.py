@@ -135,6 +135,19 @@ def test_drafts_of_one_model_divide_the_tree_and_tell_each_other_what_they_make(
     assert s.drafts[2].link.commits[-1].plan.part is DraftPart.TREE, "it has the whole tree now"
 
 
+@pytest.mark.parametrize("mode", [AcceptanceMode.REJECTION, AcceptanceMode.BLOCK])
+def test_drafts_that_draw_go_down_one_path_each_and_know_nothing_of_one_another(
+    mode: AcceptanceMode,
+) -> None:
+    s = session("smol1", "smol2", "ngram", mode=mode, sampling=SamplingParams(seed=0))
+    s.relay(s.drafts[1], chain(1, 0, 1))
+    s.reconcile(verdict(0, 0))
+    drafts = s.drafts.values()
+    assert {draft.link.opening.plan.part for draft in drafts} == {DraftPart.CHAIN}
+    assert {draft.plan.part for draft in drafts} == {DraftPart.CHAIN}
+    assert [draft.link.told for draft in drafts] == [[], [], []]
+
+
 def test_a_node_id_sent_twice_breaks_the_protocol() -> None:
     s = session("a")
     s.relay(s.drafts[1], chain(1, 0))
