@@ -6,6 +6,7 @@ Knows the verify and draft protocols; the order of things is the engine's.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from orchestrator.requests import (
     Tokens,
 )
 from outrider.errors import InternalError, InvalidArgumentError
+from outrider.nodes import TreeNode
 from outrider.pass_times import PassTimes
 from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
@@ -141,9 +143,11 @@ class Session:
         self._divide()
 
     def may_have(self, peer: DraftPeer) -> bool:
-        """Whether a draft may join, again perhaps: not one that is done, nor one that keeps
-        failing."""
-        return self._ended[peer.name] < MOST_JOINS
+        """Whether a draft may stay or join, again perhaps: not one that is done, nor one that keeps
+        failing, nor any when all indices are used up."""
+        if any(draft.peer is peer for draft in self.drafts.values()):
+            return True
+        return len(self._names) < MAX_DRAFT_INDEX and self._ended[peer.name] < MOST_JOINS
 
     @property
     def passes(self) -> PassTimes:
@@ -223,6 +227,7 @@ class Session:
         started_ns = time.perf_counter_ns()
         verdict, tokens = self._answer.take(verdict)
         self.stats.guesses.note(self.tree.root, verdict.tokens)
+        self._judge(verdict.tokens)
         self.tree.commit(verdict.tokens, fresh=verdict.fresh)
         has_waited = self._plan.policy.min_depth > 0
         self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
@@ -270,6 +275,20 @@ class Session:
         if self.verify is not None:
             self._let_go(self.verify)
             self.verify = None
+
+    def _judge(self, tokens: Sequence[int]) -> None:
+        """Tells what became of each draft's guesses, before `tokens` are committed. Which drafts a
+        session has must come of nothing that is undecided (exactness, trap 2).
+        """
+        node: TreeNode | None = self.tree.root
+        for token in tokens:
+            if node is None:
+                return
+            guessed = {i >> DRAFT_INDEX_SHIFT for c in node.children.values() for i in c.ids}
+            node = node.children.get(token)
+            right = {i >> DRAFT_INDEX_SHIFT for i in node.ids} if node is not None else set()
+            for index in guessed & self.drafts.keys():
+                self.drafts[index].peer.judge(index in right)
 
     def _replan(self, verdict: Verdict) -> None:
         new_plan = plan(self._seen, self.limits, bool(self.drafts), self._plan)
