@@ -205,7 +205,7 @@ class Engine:
         for draft in wanted:
             if len(attached) < len(wanted) and draft.name not in attached:
                 self._attach(session, draft)
-                attached[draft.name] = next(reversed(session.drafts.values()))
+                attached |= {d.peer.name: d for d in session.drafts.values() if d.peer is draft}
         names = [draft.name for draft in wanted]
         for name, old in list(attached.items()):
             if len(attached) > len(wanted) and name not in names:

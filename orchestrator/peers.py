@@ -156,8 +156,8 @@ class Refusal:
 
 class DraftPeer(Peer):
     """A draft: of the target's tokenizer, of another one that it was told the target's vocabulary
-    for, or one that works on any ids. `sessions` of this engine have it; `step_us` and `acceptance`
-    are what it told of itself, older news fading.
+    for, or one that works on any ids. `sessions` of this engine have it; `step_us` is what it
+    told of itself, `acceptance` what became of its guesses, older news fading.
     """
 
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
@@ -189,11 +189,13 @@ class DraftPeer(Peer):
         return self.name if self.info is None else (self.info.model_name, self.info.tokenizer_hash)
 
     def note(self, chunk: Chunk) -> None:
-        """Learns how fast it is, and how often it thinks that it is right."""
+        """Learns how fast it is."""
         known = self.step_us
         self.step_us = chunk.step_us if not known else 0.95 * known + 0.05 * chunk.step_us
-        chance = max((node.chance or node.q for node in chunk.nodes), default=self.acceptance)
-        self.acceptance = 0.99 * self.acceptance + 0.01 * min(chance, 1.0)
+
+    def judge(self, is_right: bool) -> None:
+        """Learns whether it had guessed a token that was committed, where it had made a guess."""
+        self.acceptance = 0.99 * self.acceptance + (0.01 if is_right else 0.0)
 
     async def probe(self) -> None:
         """As every peer; one that was gone may be another process, which nobody refused."""

@@ -96,10 +96,12 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
             while True:
                 for verdict in session.read():
                     yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
+                    if verdict.finish_reason is not None:
+                        return
                 if session.error is not None:
                     raise session.error
-                if not session.verdicts:
-                    if session.finish_reason is not None or reader.done():
+                if session.unread_since is None:
+                    if reader.done():
                         return
                     self._scheduler.wake()
                     session.changed.clear()
