@@ -27,7 +27,7 @@ from benchmarks.homelab_plan import (
 )
 from benchmarks.peers_client import LlamaCppPeer, Peer, TransformersPeer
 from benchmarks.pinned import ONE_THREAD, LineProcess, started_on
-from orchestrator.cli.child import Child, ChildSpec
+from orchestrator.cli.child import Child, ChildSpec, end_all
 from orchestrator.cli.console import Progress
 from orchestrator.cli.interrupts import Interrupts
 from orchestrator.cli.stack_plan import is_weightless
@@ -141,21 +141,14 @@ class Lab:
                 raise UnavailableError(f"{child.spec.title} ended: {child.epitaph()}")
 
     def stop(self) -> None:
-        """Ends every process. Logs are kept where something went wrong."""
+        """Ends every process, at once where a signal arrives meanwhile. Logs are kept where
+        something went wrong."""
         self._interrupts.defer()
-        for client in self.clients.values():
-            client.close()
-        for child in self._services:
-            if child.is_alive:
-                child.terminate()
+        end_all(self._services, GRACE_S + 5.0, self._interrupts)
         for other in self._others:
             other.end()
-        deadline = time.monotonic() + GRACE_S + 5.0
-        while any(c.is_alive for c in self._services) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        for child in self._services:
-            if child.is_alive:
-                child.kill()
+        for client in self.clients.values():
+            client.close()
         if not self._has_failed:
             shutil.rmtree(self.folder, ignore_errors=True)
 

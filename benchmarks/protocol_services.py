@@ -14,7 +14,7 @@ from types import TracebackType
 import psutil
 
 from benchmarks.machine import ROOT
-from orchestrator.cli.child import Child, ChildSpec
+from orchestrator.cli.child import Child, ChildSpec, end_all
 from orchestrator.cli.interrupts import Interrupts
 from outrider.errors import UnavailableError
 
@@ -82,15 +82,7 @@ class Services:
         traceback: TracebackType | None,
     ) -> None:
         self._interrupts.defer()
-        running = [child for child in self._children.values() if child.is_alive]
-        for child in reversed(running):
-            child.terminate()
-        deadline = time.monotonic() + END_TIMEOUT_S
-        while any(child.is_alive for child in running) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        for child in running:
-            if child.is_alive:
-                child.kill()
+        end_all(list(reversed(self._children.values())), END_TIMEOUT_S, self._interrupts)
         for proxy in self._proxies.values():
             proxy.end()
         self._folder.cleanup()

@@ -7,7 +7,7 @@ from orchestrator.peers import DraftPeer
 from orchestrator.requests import DraftStats
 from outrider.errors import InvalidArgumentError
 from outrider.types import Chunk, DraftCommit, DraftPlan
-from outrider.wire.draft_client import DraftStream, RelayedChunk
+from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
 
 MAX_OPEN_COMMITS = 64
 """A draft that answers none of so many is no longer timed by the oldest."""
@@ -23,18 +23,31 @@ class Attached:
     """
 
     def __init__(
-        self, peer: DraftPeer, index: int, link: DraftStream, stats: DraftStats, plan: DraftPlan
+        self,
+        peer: DraftPeer,
+        index: int,
+        link: DraftStream,
+        stats: DraftStats,
+        plan: DraftPlan,
+        *,
+        returns: bool = False,
     ) -> None:
-        """`plan` is the one that it was opened with."""
+        """`plan` is the one that it was opened with. One that `returns` took part before."""
         self.peer = peer
         self.index = index
         self.link = link
         self.stats = stats
         self.plan = plan
+        self._returns = returns
         self._allowance = 0
         self._commits: dict[int, float] = {}
         self._last = (-1, 0.0)
         self.allow(plan)
+
+    def note_opened(self, opened: Opened) -> None:
+        """How much of the prompt it had cached; one that returns reuses its own work, too."""
+        if not self._returns:
+            self.stats.cached_tokens = opened.cached_tokens
 
     def allow(self, plan: DraftPlan) -> None:
         """Lets it send what it can propose between two commits."""

@@ -89,7 +89,7 @@ class Engine:
                 elif draft is not None and arrival.error is not None:
                     self._lose(session, draft, arrival.error)
                 elif draft is not None and isinstance(arrival.message, Opened):
-                    draft.stats.cached_tokens = arrival.message.cached_tokens
+                    draft.note_opened(arrival.message)
                 elif draft is not None and isinstance(arrival.message, Done):
                     session.retire(draft, arrival.message)
                 elif draft is not None and isinstance(arrival.message, RelayedChunk):
@@ -196,12 +196,13 @@ class Engine:
 
     def _rebalance(self, session: Session) -> None:
         """Drafts come, sessions come and go: each has as many drafts as it should have now. Those
-        that it has stay while their number is right, for changing costs a prefill.
+        that it has stay while their number is right, for changing costs a prefill. One that hangs
+        counts as none, and is lost, not left: its user is told.
         """
         if not session.is_due_for_placement():
             return
         wanted = self._wanted(session)
-        attached = {draft.peer.name: draft for draft in session.drafts.values()}
+        attached = {d.peer.name: d for d in session.drafts.values() if d.peer.is_usable}
         for draft in wanted:
             if len(attached) < len(wanted) and draft.name not in attached:
                 self._attach(session, draft)

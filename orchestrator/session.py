@@ -130,14 +130,15 @@ class Session:
             self.request.stop.ends(self.target.eos_token_ids),
             self.request.stop.min_tokens,
         )
-        stats = next((s for s in self.stats.drafts if s.name == peer.name), None)
-        if stats is None:
-            stats = DraftStats(peer.name)
+        known = next((s for s in self.stats.drafts if s.name == peer.name), None)
+        stats = known or DraftStats(peer.name)
+        if known is None:
             self.stats.drafts.append(stats)
-        stats.lost = False
         link = peer.client.draft(peer.name, opening, self.inbox)
         self._names[index] = stats
-        self.drafts[index] = Attached(peer, index, link, stats, opening.plan)
+        self.drafts[index] = Attached(
+            peer, index, link, stats, opening.plan, returns=known is not None
+        )
         peer.sessions += 1
         self._seen = self._seen.with_round_trip(peer.round_trip_us)
         self._divide()

@@ -6,11 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.cli.interrupts import Interrupts
+
 TAIL_LINES = 5
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,22 @@ class Child:
         name = signal.Signals(-code).name
         hint = " (is there enough memory?)" if name == "SIGKILL" else ""
         return f"it was ended by {name}{hint}"
+
+
+def end_all(children: Sequence[Child], within_s: float, interrupts: Interrupts) -> None:
+    """Ends what still runs: with SIGTERM, and what runs on after `within_s`, or when one more
+    signal comes meanwhile, with SIGKILL."""
+    running = [child for child in children if child.is_alive]
+    for child in running:
+        child.terminate()
+    deadline = time.monotonic() + within_s
+    while any(child.is_alive for child in running):
+        if time.monotonic() > deadline or interrupts.is_repeated:
+            break
+        time.sleep(POLL_S)
+    for child in running:
+        if child.is_alive:
+            child.kill()
 
 
 def _logged(line: str) -> dict[str, object]:

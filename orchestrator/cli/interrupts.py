@@ -12,7 +12,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """While it is entered, Ctrl-C, SIGTERM and a closed terminal all raise KeyboardInterrupt.
 
-    After `defer` they are only counted: stopping must not be stopped half-way.
+    After `defer` they are only counted: stopping must not be stopped half-way. One more makes
+    whoever stops hurry.
     """
 
     def __init__(self) -> None:
@@ -20,6 +21,7 @@ class Interrupts:
         self.status = 0
         """The exit status that the last signal stands for."""
         self._is_deferred = False
+        self._seen = 0
         self._previous: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -41,6 +43,12 @@ class Interrupts:
     def defer(self) -> None:
         """From now on signals are counted and raise nothing."""
         self._is_deferred = True
+        self._seen = self.count
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether one more has come since `defer`."""
+        return self._is_deferred and self.count > self._seen
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

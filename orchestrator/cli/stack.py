@@ -15,7 +15,7 @@ from types import TracebackType
 
 import platformdirs
 
-from orchestrator.cli.child import Child
+from orchestrator.cli.child import Child, end_all
 from orchestrator.cli.console import Progress
 from orchestrator.cli.interrupts import Interrupts
 from orchestrator.cli.stack_plan import StackPlan, specs_of
@@ -86,19 +86,8 @@ class Stack:
     def stop(self) -> None:
         """Ends what still runs. A signal that arrives meanwhile ends it at once."""
         self._interrupts.defer()
-        seen = self._interrupts.count
         for children in (self._orchestrator, self._drafts, self._verify):
-            running = [child for child in children if child.is_alive]
-            for child in running:
-                child.terminate()
-            deadline = time.monotonic() + self.plan.grace_s + 5.0
-            while any(child.is_alive for child in running):
-                if time.monotonic() > deadline or self._interrupts.count > seen:
-                    break
-                time.sleep(POLL_S)
-            for child in running:
-                if child.is_alive:
-                    child.kill()
+            end_all(children, self.plan.grace_s + 5.0, self._interrupts)
         shutil.rmtree(self._run_folder, ignore_errors=True)
 
     def _wait_ready(self, progress: Progress) -> None:

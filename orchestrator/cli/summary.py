@@ -93,7 +93,7 @@ def drafting(stats: Stats) -> str:
 
 def _loss(stats: Stats, draft: DraftStats) -> str:
     who = "the draft" if len(stats.drafts) == 1 else f"draft {draft.name}"
-    return f"{who} was lost after {counted(draft.drafted_tokens, 'token')}"
+    return f"{who} was lost ({counted(draft.drafted_tokens, 'token')} came from it)"
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from threading import Event
+import weakref
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
 from outrider.client.answer import Result, Started, Token
-from outrider.client.base import CHOICES_AT_ONCE, BaseClient, BaseGeneration, Cancellable
+from outrider.client.apart import Outcome, Stream, Worker
+from outrider.client.base import CHOICES_AT_ONCE, BaseClient, BaseGeneration
 from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.prompt import Prompt
@@ -36,11 +39,10 @@ class Generation(BaseGeneration):
     def __init__(
         self,
         client: Client,
-        call: Cancellable,
-        messages: Iterator[orchestrator_pb2.GenerateResponse],
+        messages: Stream[orchestrator_pb2.GenerateResponse],
         timeout_s: float,
     ) -> None:
-        super().__init__(client, call, timeout_s)
+        super().__init__(client, messages, timeout_s)
         self._messages = messages
 
     def wait_started(self) -> Started:
@@ -95,7 +97,8 @@ class Client(BaseClient[Generation]):
     ...             sys.stdout.write(token.text)
     ...     generation.result().stats.tokens_per_pass
 
-    Every error it raises is an `outrider.OutriderError`. It may be shared by threads.
+    Every error it raises is an `outrider.OutriderError`. It may be shared by threads. Ctrl-C may
+    interrupt any of its calls: it stays whole, and can be closed or used on.
     """
 
     def __init__(
@@ -107,11 +110,10 @@ class Client(BaseClient[Generation]):
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         super().__init__(address, timeout_s=timeout_s, metadata=metadata, credentials=credentials)
-        if credentials is None:
-            self._channel = grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(self.address, credentials, CHANNEL_OPTIONS)
-        self._stub = OrchestratorServiceStub(self._channel)
+        self._worker = Worker()
+        weakref.finalize(self, self._worker.end)
+        self._channel = self._worker.ask(partial(_open_channel, self.address, credentials))
+        self._stub = self._worker.ask(partial(OrchestratorServiceStub, self._channel))
 
     def generate_choices(
         self, prompt: Prompt, n: int, **options: Unpack[GenerateOptions]
@@ -125,31 +127,37 @@ class Client(BaseClient[Generation]):
         """
         starts = self._choices(prompt, n, options)
         started: list[Generation] = []
-        is_over = Event()
+        is_over: list[bool] = []
+        arrivals: SimpleQueue[tuple[int, Outcome[Result]]] = SimpleQueue()
 
-        def answer(start: Callable[[], Generation]) -> Result:
-            generation = start()
+        def answer(index: int) -> Result:
+            generation = starts[index]()
             started.append(generation)
-            if is_over.is_set():
+            if is_over:
                 # What is started after the end is not in the list that was given up then.
                 generation.cancel()
             return generation.result()
 
-        with ThreadPoolExecutor(min(len(starts), CHOICES_AT_ONCE)) as pool:
-            try:
-                reading = [pool.submit(answer, start) for start in starts]
-                wait(reading, return_when=FIRST_EXCEPTION)
-                failures = [
-                    error for done in reading if done.done() and (error := done.exception())
-                ]
-                if failures:
-                    raise failures[0]
-                return tuple(done.result() for done in reading)
-            finally:
-                is_over.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                for generation in tuple(started):
-                    generation.cancel()
+        def begin(index: int) -> None:
+            self._worker.apart(
+                partial(answer, index), lambda outcome: arrivals.put((index, outcome))
+            )
+
+        results: dict[int, Result] = {}
+        waiting = iter(range(len(starts)))
+        try:
+            for index in islice(waiting, CHOICES_AT_ONCE):
+                begin(index)
+            while len(results) < len(starts):
+                index, outcome = arrivals.get()
+                results[index] = outcome.get()
+                for following in islice(waiting, 1):
+                    begin(following)
+            return tuple(results[index] for index in range(len(starts)))
+        finally:
+            is_over.append(True)
+            for generation in tuple(started):
+                generation.cancel()
 
     def get_model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
         """The target model that answers."""
@@ -169,7 +177,7 @@ class Client(BaseClient[Generation]):
     def close(self) -> None:
         """Ends running calls and closes the connection."""
         self.is_closed = True
-        self._channel.close()
+        self._worker.ask(self._channel.close)
 
     def __enter__(self) -> Self:
         return self
@@ -184,8 +192,8 @@ class Client(BaseClient[Generation]):
 
     def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> Generation:
         self._require_open()
-        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata)
-        return Generation(self, call, iter(call), timeout_s)
+        start = partial(self._stub.Generate, request, timeout=timeout_s, metadata=self._metadata)
+        return Generation(self, Stream(self._worker, start), timeout_s)
 
     def _ask(
         self,
@@ -196,6 +204,14 @@ class Client(BaseClient[Generation]):
         self._require_open()
         limit_s = self._timeout(timeout_s)
         try:
-            return method(request, timeout=limit_s, metadata=self._metadata)
+            return self._worker.ask_apart(
+                partial(method, request, timeout=limit_s, metadata=self._metadata)
+            )
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from None
+
+
+def _open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    if credentials is None:
+        return grpc.insecure_channel(address, CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, credentials, CHANNEL_OPTIONS)

@@ -15,6 +15,9 @@ from outrider.models.pool import NEARBY_CELLS, CellPool
 MAX_CACHED_SEQUENCES = 256
 """More closed sequences are not kept, so that looking for a common prefix stays cheap."""
 
+RETRY_AFTER_S = 1.0
+"""When other sequences may have made room."""
+
 
 @dataclass(slots=True, eq=False)
 class CellSequence(ModelSequence):
@@ -52,7 +55,7 @@ class CellLedger:
     @property
     def pinned(self) -> int:
         """Cells of live sequences: what is left when everything cached is evicted."""
-        return len(self._pinned_cells())
+        return len(_cells_of(self._live.values()))
 
     def open(self, token_ids: Sequence[int]) -> CellSequence:
         """A live sequence sharing the longest prefix that any holds, at most all but the last."""
@@ -80,7 +83,7 @@ class CellLedger:
         """
         sequences = [self.own(feed.sequence) for feed in feeds]
         needed = sum(len(feed.tokens) for feed in feeds)
-        self._make_room(needed, len(sequences))
+        self._make_room(needed, sequences)
         return [
             self._pool.take(len(feed.tokens), sequence.recent_cells)
             for feed, sequence in zip(feeds, sequences, strict=True)
@@ -143,20 +146,18 @@ class CellLedger:
             )
         return owned
 
-    def _pinned_cells(self) -> set[int]:
-        pinned: set[int] = set()
-        for sequence in self._live.values():
-            pinned.update(sequence.cells, sequence.node_cells.values())
-        return pinned
-
-    def _make_room(self, needed: int, passes: int) -> None:
+    def _make_room(self, needed: int, sequences: Sequence[CellSequence]) -> None:
+        """Evicts until `needed` cells are free. Where others are in the way, they will be gone."""
         if needed <= self._pool.free:
             return
         available = self.total - self.pinned
         if needed > available:
+            could_fit = needed <= self.total - len(_cells_of(sequences))
             raise CapacityError(
-                f"the pass needs {needed} KV cells for {passes} sequence(s) and {available} of the "
-                f"{self.total} can be had; close sessions, give shorter prompts or raise kv_tokens",
+                f"the pass needs {needed} KV cells for {len(sequences)} sequence(s) and "
+                f"{available} of the {self.total} can be had; close sessions, give shorter prompts "
+                "or raise kv_tokens",
+                retry_after_s=RETRY_AFTER_S if could_fit else None,
                 metadata={"needed": str(needed), "available": str(available)},
             )
         while self._pool.free < needed:
@@ -178,6 +179,13 @@ class CellLedger:
         if self._on_forget is not None:
             freed = [cell for cell in sequence.cells if self._pool.is_free(cell)]
             self._on_forget(sequence, freed)
+
+
+def _cells_of(sequences: Iterable[CellSequence]) -> set[int]:
+    cells: set[int] = set()
+    for sequence in sequences:
+        cells.update(sequence.cells, sequence.node_cells.values())
+    return cells
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

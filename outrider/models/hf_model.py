@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from outrider.errors import CapacityError
 from outrider.models.base import Feed, ModelSequence, Tokenizer, check_feeds
-from outrider.models.cells import CellLedger
+from outrider.models.cells import RETRY_AFTER_S, CellLedger
 from outrider.models.hf_attention import attention_blocks, uses_grouped_attention
 from outrider.models.hf_cache import Placement, PooledCache
 from outrider.models.visibility import PassView, view_pass
@@ -80,7 +80,8 @@ class HfModel:
             tokens = sum(len(cells) for cells in reserved)
             raise CapacityError(
                 f"the device ran out of memory in a pass of {tokens} tokens; lower kv_tokens or "
-                "run fewer sessions"
+                "run fewer sessions",
+                retry_after_s=RETRY_AFTER_S,
             ) from error
         except BaseException:
             self.cells.release(reserved)

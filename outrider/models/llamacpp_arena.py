@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from outrider.errors import CapacityError, InternalError
 from outrider.models.base import TIP, Feed
-from outrider.models.cells import CellSequence
+from outrider.models.cells import RETRY_AFTER_S, CellSequence
 
 DROPPED = 0
 MOVING = 1
@@ -285,6 +285,7 @@ class Arena:
             raise CapacityError(
                 f"{count} more branches are wanted and {len(self._free_ids)} of "
                 f"{self._ids - RESERVED_IDS} are free; run fewer sessions, or narrower trees",
+                retry_after_s=RETRY_AFTER_S,
                 metadata={"needed": str(count), "available": str(len(self._free_ids))},
             )
         return [self._free_ids.pop() for _ in range(count)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outrider.errors import CapacityError
 from outrider.models.base import TIP, Feed, ModelSequence, Tokenizer, check_feeds
-from outrider.models.cells import CellLedger
+from outrider.models.cells import RETRY_AFTER_S, CellLedger
 from outrider.models.llamacpp_arena import Arena, Entry
 from outrider.models.llamacpp_library import MAX_IDS, Context, LoadedModel
 from outrider.models.llamacpp_sizes import PADDING, SPARE_SHARE
@@ -77,7 +77,8 @@ class LlamaCppModel:
         if self._arena.free_ids < 2:
             raise CapacityError(
                 f"all sequences and branches that llama.cpp can hold ({MAX_IDS}) are in use; close "
-                "some"
+                "some",
+                retry_after_s=RETRY_AFTER_S,
             )
         sequence = self.cells.open(token_ids)
         self._arena.open(sequence)

@@ -336,7 +336,7 @@ class DraftStats(message.Message):
     accepted_tokens: builtins.int
     """Its nodes that were accepted."""
     lost: builtins.bool
-    """Whether it was lost before the end."""
+    """Whether it was lost before the end, even where it came back."""
     steps: builtins.int
     """Chunks received from it."""
     step_us: builtins.int

@@ -33,9 +33,6 @@ from outrider.errors import (
 DOMAIN = "outrider.dev"
 """`google.rpc.ErrorInfo.domain` of every error of ours; reasons of another domain are not read."""
 
-CAPACITY_RETRY_AFTER_S = 1.0
-"""When to come back after a `CapacityError` that does not say it itself."""
-
 ERROR_ID_KEY = "error_id"
 """Metadata key under which an `InternalError` names its line in the service's log."""
 
@@ -105,8 +102,6 @@ def to_status(error: Exception) -> grpc.Status:
         request_id = _clipped(shown.request_id, _REQUEST_ID_BYTES)
         status.details.add().Pack(error_details_pb2.RequestInfo(request_id=request_id))
     retry_after_s = shown.retry_after_s
-    if retry_after_s is None and row.error is CapacityError:
-        retry_after_s = CAPACITY_RETRY_AFTER_S
     if retry_after_s is not None and math.isfinite(retry_after_s):
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromMilliseconds(max(0, round(retry_after_s * 1000)))

@@ -111,8 +111,10 @@ def test_drafts_that_did_nothing_are_neither_praised_nor_blamed(seconds):
 def test_a_lost_draft_is_told_with_how_far_it_came():
     unhelped, helped = result(passes=60, seconds=6), result(passes=20, verified=50, seconds=2)
     lost, other = draft(9, lost=True), draft(9, name="e")
-    assert "the draft was lost after 9 tokens, 6.0 s" in answer_line(with_drafts(unhelped, lost))
-    assert "accepted (80%), draft d was lost after 9 tokens, 2.0 s" in answer_line(
+    assert "the draft was lost (9 tokens came from it), 6.0 s" in answer_line(
+        with_drafts(unhelped, lost)
+    )
+    assert "accepted (80%), draft d was lost (9 tokens came from it), 2.0 s" in answer_line(
         with_drafts(helped, lost, other)
     )
 

@@ -97,7 +97,10 @@ async def test_a_bug_arrives_as_an_id_without_its_text(orchestrator, raised):
 
 
 async def test_an_error_has_the_request_id_as_soon_as_the_answer_has_started(orchestrator):
-    orchestrator.servicer.script = (started(request_id="req-9"), CapacityError("full"))
+    orchestrator.servicer.script = (
+        started(request_id="req-9"),
+        CapacityError("full", retry_after_s=1.0),
+    )
     error = await asyncio.to_thread(error_of, Client(orchestrator.address))
     assert error.request_id == "req-9"
     assert error.retry_after_s == 1.0

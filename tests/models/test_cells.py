@@ -80,6 +80,35 @@ def test_a_refusal_says_how_many_cells_there_are() -> None:
     ) as caught:
         ledger.reserve([Feed.chain(other, [7, 8], [])])
     assert caught.value.metadata == {"needed": "2", "available": "1"}
+    assert caught.value.retry_after_s == 1.0, "the other sequence will be closed"
+
+
+def test_what_can_never_fit_is_not_told_to_come_back() -> None:
+    ledger = CellLedger(4)
+    sequence = fill(ledger, [1, 2, 3])
+    fill(ledger, [9])
+    with pytest.raises(CapacityError) as caught:
+        ledger.reserve([Feed.chain(sequence, [4, 5], [])])
+    assert caught.value.retry_after_s is None
+    with pytest.raises(CapacityError) as caught:
+        ledger.reserve([Feed.chain(sequence, [4], [])])
+    assert caught.value.retry_after_s == 1.0
+
+
+def test_what_is_only_cached_gives_way_before_anybody_is_refused() -> None:
+    """The least recently used first; what a live sequence shares with it stays."""
+    ledger = CellLedger(8)
+    for prompt in ([1, 2, 3], [4, 5, 6]):
+        ledger.close(fill(ledger, prompt))
+    live = fill(ledger, [1, 2, 7])
+    assert (live.tokens, ledger.used) == ([1, 2, 7], 7)
+    big = ledger.open([8] * 6)
+    feed = Feed.chain(big, [8] * 5, [])
+    ledger.record([feed], ledger.reserve([feed]))
+    assert (ledger.used, len(ledger._cached)) == (8, 0)
+    assert live.tokens == [1, 2, 7]
+    with pytest.raises(CapacityError):
+        ledger.reserve([Feed.chain(big, [8], [])])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from outrider.types import (
     StopConditions,
     Verdict,
 )
-from outrider.wire.draft_client import Done
+from outrider.wire.draft_client import Done, Opened
 
 
 def test_a_verdict_is_committed_everywhere() -> None:
@@ -284,6 +284,19 @@ def test_a_resumed_session_goes_on_from_what_was_emitted() -> None:
     assert (draft.index, draft.link.opening.emitted_ids) == (2, (0, 1)), "ids stay unique"
     assert [d.name for d in s.stats.drafts] == ["a"]
     assert s.notices == []
+
+
+def test_a_draft_that_comes_back_was_lost_all_the_same() -> None:
+    s = session("a")
+    s.drafts[1].note_opened(Opened(1))
+    s.detach(s.drafts[1], "gone")
+    s.attach(FakePeer("a"))
+    s.drafts[2].note_opened(Opened(9))
+    s.relay(s.drafts[2], chain(2, 0))
+    [draft] = s.stats.drafts
+    assert (draft.lost, draft.drafted_tokens) == (True, 1)
+    assert draft.cached_tokens == 1, "what it made itself is no prompt that was cached"
+    assert s.notices == ["draft a was lost: gone"]
 
 
 def test_a_draft_that_is_done_is_not_lost_and_nobody_waits_for_it() -> None:

@@ -46,7 +46,9 @@ async def test_seeded_and_greedy_tokens_are_the_targets_own_whatever_drafts(
         other = await local.draft(str(write_tiny_gguf(target.with_name("other.gguf"), seed=8)))
         drafts = {"near": near, "other": other}
         client = await local.orchestrator(verify, drafts)
-        wide = await local.orchestrator(verify, drafts, width=3, wait_nodes=6, adaptive=False)
+        # The target is as quick as its drafts: unless it waits, it is done before they begin.
+        waits = {"wait_nodes": 6, "max_wait_ms": 5000, "adaptive": False}
+        wide = await local.orchestrator(verify, drafts, width=3, **waits)
         for options in ({"temperature": 0.0}, *({"temperature": 1.0, "seed": s} for s in (1, 2))):
             alone = await answer(client, PROMPT, max_tokens=40, max_drafts=0, **options)
             assert alone.stats.accepted_tokens == 0

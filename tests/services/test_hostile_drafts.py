@@ -29,6 +29,7 @@ from outrider.v1 import common_pb2, draft_pb2
 LAW = ScriptedLaw(vocab=64)
 PROMPT = [7]
 NAN = float("nan")
+NODES_A_CHUNK = 64  # of a flood: three chunks are what a plan has room for
 Row = common_pb2.ProposalRow
 Messages = Callable[[int], list[draft_pb2.DraftResponse]]
 
@@ -103,6 +104,7 @@ class Scripted(FakeDraft):
 
     def __init__(self, messages: Messages) -> None:
         super().__init__()
+        messages(1)  # a mistake in them is the test's own error, not the draft's
         self._messages = messages
 
     async def session(
@@ -121,8 +123,9 @@ class Endless(FakeDraft):
         self, opening: draft_pb2.DraftOpen, requests: AsyncIterator[draft_pb2.DraftRequest]
     ) -> AsyncIterator[draft_pb2.DraftResponse]:
         yield opened()
-        for counter in range(2**24):
-            yield chunk([node(opening.draft_index, counter, 0, counter % 64)])
+        for first in range(0, 2**24, NODES_A_CHUNK):
+            counters = range(first, first + NODES_A_CHUNK)
+            yield chunk([node(opening.draft_index, n, 0, n % 64) for n in counters])
 
 
 class ChunksBeforeOpened(FakeDraft):

@@ -70,7 +70,8 @@ async def test_the_law_is_the_targets_with_a_draft_of_another_vocabulary(
 
 async def test_a_draft_of_another_vocabulary_knows_the_grammar(local: Local) -> None:
     verify, draft = await asyncio.gather(local.verify(TARGET), local.draft(OTHER))
-    client = await local.orchestrator(verify, {"other": draft}, **WAITING)
+    # One candidate a place: of several, at most one is accepted.
+    client = await local.orchestrator(verify, {"other": draft}, width=1, **WAITING)
     result = await client.generate(
         PROMPT, max_tokens=40, temperature=0, regex="([i-l][m-p])+"
     ).result()

@@ -79,8 +79,9 @@ async def sampled(client: AsyncClient, samples: int, mode: str) -> list[tuple[in
 async def p_value_of_answers(local: Local, samples: int, mode: str) -> float:
     verify = await local.verify(MODEL, max_sessions=64)
     draft = await local.draft(f"{MODEL},drift=0.7", max_sessions=64)
+    # One draw a place: several draws from four tokens make up for one another's wrongs.
     client = await local.orchestrator(
-        verify, {"a": draft}, wait_nodes=1, max_wait_ms=2000, adaptive=False
+        verify, {"a": draft}, width=1, wait_nodes=1, max_wait_ms=2000, adaptive=False
     )
     law = joint_law(LAW, PROMPT, TOKENS, SamplingParams(temperature=0.6))
     return p_value(await sampled(client, samples, mode), law)

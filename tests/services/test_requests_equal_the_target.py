@@ -261,8 +261,9 @@ async def test_drafts_stay_useful_inside_a_structure(local: Local) -> None:
     verify, draft = await asyncio.gather(local.verify(MODEL), local.draft(MODEL))
     waiting = {**WAITING, "wait_nodes": 7, "max_wait_ms": 5000}
     client = await local.orchestrator(verify, {"a": draft}, **waiting)
+    chain = {"num_speculative_tokens": 7, "width": 1}
     result = await client.generate(
-        [9], max_tokens=64, seed=1, regex="([a-f]{2}[A-D])+", num_speculative_tokens=7
+        [9], max_tokens=64, seed=1, regex="([a-f]{2}[A-D])+", **chain
     ).result()
     assert result.stats.acceptance_rate == 1.0
     assert result.stats.target_passes == 8

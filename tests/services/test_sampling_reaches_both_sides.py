@@ -15,7 +15,9 @@ from outrider.models.scripted import ScriptedLaw
 from outrider.types import SamplingParams
 
 LAW = ScriptedLaw(vocab=64)
-WAITING: dict[str, Any] = {"wait_nodes": 7, "max_wait_ms": 5000, "adaptive": False}
+CHAIN: dict[str, Any] = {"num_speculative_tokens": 7, "width": 1}
+"""One candidate a place: of several, at most one is accepted, and another may hide a wrong one."""
+WAITING: dict[str, Any] = {"wait_nodes": 7, "max_wait_ms": 5000, "adaptive": False, **CHAIN}
 PROMPT = [7]
 FOUR = {"a": 0.0, "b": 0.3, "c": 0.5, "d": 0.7}
 

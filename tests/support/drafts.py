@@ -103,10 +103,11 @@ def node(
     token: int,
     q: float = 0.5,
     kind: "common_pb2.NodeKind.ValueType" = LISTED,
+    chance: float = 0.0,
 ) -> common_pb2.Node:
     """Node number `counter` of draft `index`."""
     return common_pb2.Node(
-        id=index << 24 | counter, parent_id=parent_id, token=token, q=q, kind=kind
+        id=index << 24 | counter, parent_id=parent_id, token=token, q=q, kind=kind, chance=chance
     )
 
 

@@ -85,8 +85,13 @@ def test_details_are_the_standard_ones():
     assert retry.retry_delay.ToMilliseconds() == 1500
 
 
-def test_a_capacity_error_always_says_when_to_come_back():
-    assert from_rpc_error(received(to_status(CapacityError("full")))).retry_after_s == 1.0
+@pytest.mark.parametrize("retry_after_s", [1.0, None])
+def test_a_capacity_error_says_when_to_come_back_only_where_that_can_help(retry_after_s):
+    told = CapacityError("full", retry_after_s=retry_after_s)
+    read = from_rpc_error(received(to_status(told)))
+    assert read.retry_after_s == retry_after_s
+    # What a service said reaches the user through the orchestrator unchanged.
+    assert from_rpc_error(received(to_status(read))).retry_after_s == retry_after_s
 
 
 @pytest.mark.parametrize("retry_after_s", [float("nan"), float("inf")])
