@@ -112,8 +112,10 @@ class Session:
         add to a path that ends the text.
         """
         wanted = min(self.policy.min_depth, self._room() - 1)
+        if wanted <= 0:
+            return True
         if self.opening.sampling.draws_proposals:
-            return self.tree.pending_at_tip >= min(wanted, 1)
+            return self.tree.pending_at_tip >= 1
         is_full = self.tree.pending >= self.tree.capacity
         return is_full or self.tree.depth >= wanted or self.tree.is_pending(self.history.ends)
 
