@@ -24,8 +24,9 @@ from outrider.selection import Selection
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
 from outrider.types import VerifyOpening
-from verify_service.sessions import Batch, Session
+from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
+from verify_service.settled import Batch
 from verify_service.verifier import Outcome, Verifier, Work
 
 PROMPT_SHARE = 0.25

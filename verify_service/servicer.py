@@ -98,7 +98,7 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                     yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
                 if session.error is not None:
                     raise session.error
-                if not session.verdicts:
+                if session.unread_since is None:
                     if session.finish_reason is not None or reader.done():
                         return
                     self._scheduler.wake()

@@ -49,6 +49,22 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Log-probabilities that were asked for and are yet to be worked out, beside the next pass.
+
+    `rows` [tokens, vocab] are on the CPU: a device is busy with that pass.
+    """
+
+    rows: Tensor
+    tokens: tuple[int, ...]
+    alternatives: int
+
+    def of(self, count: int) -> tuple[TokenLogprobs, ...]:
+        """Those of the first `count` tokens."""
+        return token_logprobs(self.rows[:count], self.tokens[:count], self.alternatives)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """`acceptance` is None for a prompt chunk; times are in microseconds. `logprobs` are those of
     the accepted tokens and of the target's own, where they were asked for. `history` is the one
@@ -58,7 +74,7 @@ class Outcome:
     acceptance: Acceptance | None
     forward_us: int
     accept_us: int
-    logprobs: tuple[TokenLogprobs, ...] = ()
+    logprobs: Logprobs | None = None
     history: History = field(default_factory=History)
     complete_at: int | None = None
 
@@ -146,7 +162,7 @@ class Verifier:
         end = work.sequence.next_node - (len(work.subtree) if work.subtree is not None else 0)
         first = end - len(work.pending)
         path = list(range(first, end))
-        logprobs: tuple[TokenLogprobs, ...] = ()
+        logprobs = None
         history, complete_at = work.history, None
         if work.subtree is not None:
             if acceptance is None:
@@ -157,8 +173,8 @@ class Verifier:
             tokens = [work.subtree.nodes[row - 1].token for row in acceptance.path]
             tokens.append(acceptance.token)
             if work.logprobs is not None:
-                decided = rows[[0, *acceptance.path]]
-                logprobs = token_logprobs(decided, tokens, work.logprobs)
+                decided = rows[[0, *acceptance.path]].cpu()
+                logprobs = Logprobs(decided, tuple(tokens), work.logprobs)
             history, complete_at = _followed(work.history, tokens)
         self.model.keep(work.sequence, path)
         accept_us = int(share_us) + (time.perf_counter_ns() - started) // 1000
