@@ -32,8 +32,9 @@ MAX_NEWS = 4096
 class Session:
     """State of one session. `changed` is set whenever there is something to tell the caller.
 
-    Two threads share it: the model's has the tree, the policy and all that passes change; the event
-    loop leaves what arrives in `_news`, reads verdicts, and may end it. `history` is the one at the
+    Two threads share it: the model's has the tree, the policy and all that passes change, which it
+    lends (`Trees`) while the model runs; the event loop leaves what arrives in `_news`, reads
+    verdicts, and may end it. `history` is the one at the
     committed tip; passes bring its next one (`Outcome.history`).
     """
 

@@ -34,7 +34,8 @@ class Settled:
     and runs while verdicts are read.
 
     `tokens` were committed after the first `base`, each with the `ids` of the nodes that had
-    drafted it, of which `accepted` were verified; `drafted` nodes were among its `rows`. Times in microseconds; `at` by the monotonic clock.
+    drafted it, of which `accepted` were verified; `drafted` nodes were among its `rows`. Times in
+    microseconds; `at` by the monotonic clock.
     """
 
     at: float

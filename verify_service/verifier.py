@@ -5,6 +5,7 @@ Knows models and rules; knows no gRPC, no clock policy and no queues.
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -127,15 +128,19 @@ class Verifier:
         """Frees the sequence."""
         self.model.close(sequence)
 
-    def step(self, works: Sequence[Work]) -> list[Outcome | OutriderError]:
+    def step(
+        self, works: Sequence[Work], beside: AbstractContextManager[None] | None = None
+    ) -> list[Outcome | OutriderError]:
         """One target pass. An error of one session stands in its place and leaves the others alone.
 
+        `beside` is entered while the model runs: what others may touch meanwhile.
         Raises CapacityError, with nothing changed, where the KV cache cannot hold the pass.
         """
         feeds = [_feed(work) for work in works]
         started = time.perf_counter_ns()
         self.started_at = time.monotonic()
-        logits = self.model.forward(feeds)
+        with beside or nullcontext():
+            logits = self.model.forward(feeds)
         self.ended_at = time.monotonic()
         forward_us = (time.perf_counter_ns() - started) // 1000
         self.times = self.times.add(sum(work.num_tokens for work in works), forward_us)
