@@ -129,7 +129,7 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                         f"got {kind or 'an empty message'} in an open session; send extend, policy "
                         "or close"
                     )
-                self._scheduler.wake()
+                self._scheduler.hear(session)
         except OutriderError as error:
             session.fail(error)
         except grpc.aio.AioRpcError:
