@@ -7,7 +7,7 @@ Saguaro, arXiv 2603.03251, theorem 12, by measured instead of assumed chances).
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from outrider.nodes import TreeNode
@@ -36,8 +36,8 @@ class _Place:
 class Frontier:
     """The open nodes of a tree: those that nobody has gone on below.
 
-    Whoever uses it says what `is_open`, calls `restart` when the tip or the plan has changed and
-    `extend` when a node has got children.
+    Whoever uses it says what `is_open`, calls `restart` for a new tree or one that others
+    have changed, `follow` when a part of it is left, `extend` when a node has got its children.
     """
 
     def __init__(self, is_open: Callable[[TreeNode], bool]) -> None:
@@ -50,9 +50,7 @@ class Frontier:
 
     def restart(self, root: TreeNode, plan: DraftPlan) -> None:
         """Looks at the whole tree below `root` again."""
-        self._plan = plan
-        self._deepest = root.position + plan.depth
-        self._heap.clear()
+        self._begin(root, plan)
         self._places = {root: _Place(1.0)}
         self._push(root)
         stack = [root]
@@ -61,8 +59,32 @@ class Frontier:
             self.extend(node)
             stack.extend(node.children.values())
 
+    def follow(self, root: TreeNode, plan: DraftPlan, live: Container[TreeNode]) -> None:
+        """`root`, somewhere in the tree or new, is the tip now and only nodes of `live` are left.
+
+        Below a tip on the path of first children chances grow by one factor: no ranking, and no
+        part of a draft, depends on it. Else it looks at all again.
+        """
+        before, place = self._plan, self._places.get(root)
+        is_same_part = (plan.part, plan.share, plan.shares) == (
+            before.part,
+            before.share,
+            before.shares,
+        )
+        if place is None or not is_same_part or not place.is_first or not place.chance > 0:
+            self.restart(root, plan)
+            return
+        self._begin(root, plan)
+        places = self._places
+        self._places = {}
+        for node, old in places.items():
+            if node in live:
+                chance = old.chance / place.chance
+                self._places[node] = _Place(chance, old.is_first, old.is_mine)
+                self._push(node)
+
     def extend(self, node: TreeNode) -> None:
-        """`node`, which it knows, has got children."""
+        """`node`, which it knows, has got children; those it knows stay what they are."""
         place = self._places[node]
         for rank, (chance, child) in enumerate(_ranked(node, place.chance)):
             if child in self._places:
@@ -73,6 +95,11 @@ class Frontier:
                 is_mine = (child.position + rank) % self._plan.shares == self._plan.share
             self._places[child] = _Place(chance, is_first, is_mine)
             self._push(child)
+
+    def _begin(self, root: TreeNode, plan: DraftPlan) -> None:
+        self._plan = plan
+        self._deepest = root.position + plan.depth
+        self._heap.clear()
 
     def best(self, most: int) -> list[Spot]:
         """Up to `most` open nodes, the most promising first."""

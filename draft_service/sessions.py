@@ -4,7 +4,7 @@ Knows tokens and node numbers; knows no gRPC and runs no model.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from draft_service.chances import Cell, Chances, cell_of
 from draft_service.frontier import Frontier
@@ -14,6 +14,7 @@ from outrider.models.base import TIP, Feed, ModelSequence
 from outrider.nodes import TreeNode
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
+from outrider.sampling.processing import changes_rows
 from outrider.sampling.proposing import Proposal
 from outrider.tree import TokenTree
 from outrider.types import (
@@ -26,6 +27,7 @@ from outrider.types import (
     Node,
     NodeKind,
     ProposalRow,
+    SamplingParams,
 )
 
 
@@ -55,7 +57,8 @@ class DraftSession:
 
     `numbers` maps live nodes to the model's numbers of what has KV. Every proposal is conditioned
     on the history at its node (exactness, trap 5); where that has no grammar the request's is not
-    followed, which costs acceptance only: the target follows it.
+    followed, which costs acceptance only: the target follows it. `law` is what the request asks
+    for, but for its seed; it `is_plain` where the target decides and no row depends on a history.
 
     Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
     the draft's model reads them, and its context is counted in those.
@@ -72,6 +75,8 @@ class DraftSession:
     plan: DraftPlan = field(init=False)
     tree: TokenTree = field(init=False)
     noise: PhiloxNoise = field(init=False)
+    law: SamplingParams = field(init=False)
+    is_plain: bool = field(init=False)
     numbers: dict[TreeNode, int] = field(default_factory=dict)
     next_counter: int = 0
     _opened_with: int = field(init=False)
@@ -88,6 +93,8 @@ class DraftSession:
         capacity = MAX_DRAFTED_NODES * 2
         self.tree = TokenTree(opening.emitted_ids, capacity=capacity)
         self.noise = PhiloxNoise(opening.sampling.seed or 0)
+        self.law = replace(opening.sampling, seed=None)
+        self.is_plain = self._asks_only_for_the_likely()
         self._opened_with = len(self.model_ids)
         self._histories[self.tree.root] = self.history
         self._frontier = Frontier(self._is_open)
@@ -112,6 +119,11 @@ class DraftSession:
             f"the text has {len(self.model_ids)} of the draft's tokens and its context is "
             f"{self.context_tokens}"
         )
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether it would go on below some node before the next commit."""
+        return bool(self.wishes(1))
 
     def wishes(self, most: int) -> list[float]:
         """The chances of the nodes, at most `most`, that it would go on below, highest first."""
@@ -226,7 +238,7 @@ class DraftSession:
         self._histories = {n: h for n, h in self._histories.items() if n in live}
         self.numbers = {n: i for n, i in self.numbers.items() if n in live and n is not root}
         self._cells = {i: cell for i, cell in self._cells.items() if self.tree.node(i) is not None}
-        self._frontier.restart(root, self.plan)
+        self._frontier.follow(root, self.plan, live)
         return path, list(self.numbers.values())
 
     def _follow(self, commit: DraftCommit) -> list[int]:
@@ -245,7 +257,14 @@ class DraftSession:
         if commit.fresh:
             self.tree.commit((), fresh=True)
         self._histories[self.tree.root] = at_tip
+        self.history = at_tip
+        self.is_plain = self.is_plain or self._asks_only_for_the_likely()
         return path
+
+    def _asks_only_for_the_likely(self) -> bool:
+        """Once true, true for good: what is not asked of a row is asked of none further down."""
+        sampling = self.opening.sampling
+        return not sampling.draws_proposals and not changes_rows(sampling, self.history)
 
     def _node(self, parent_id: int, proposal: Proposal, rank: int) -> Node:
         candidate = proposal.candidates[rank]
