@@ -3,7 +3,7 @@
 Knows tokens and node numbers; knows no gRPC and runs no model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from draft_service.chances import Cell, Chances, cell_of
@@ -25,7 +25,6 @@ from outrider.types import (
     DraftOpening,
     DraftPlan,
     Node,
-    NodeKind,
     ProposalRow,
     SamplingParams,
 )
@@ -83,6 +82,7 @@ class DraftSession:
     _expanded: set[TreeNode] = field(default_factory=set)
     _histories: dict[TreeNode, History] = field(default_factory=dict)
     _cells: dict[int, Cell] = field(default_factory=dict)
+    _unsent: dict[TreeNode, list[tuple[int, Cell]]] = field(default_factory=dict)
     _sent_bytes: int = 0
     _frontier: Frontier = field(init=False)
 
@@ -184,12 +184,9 @@ class DraftSession:
         for parent, proposal in proposals:
             self._expanded.add(parent)
             parent_id = self._id_of(parent)
-            own = [
-                self._node(parent_id, proposal, rank) for rank in range(len(proposal.candidates))
-            ]
-            if any(node.kind is NodeKind.SAMPLED for node in own):
+            if proposal.row_ids:
                 rows.append(ProposalRow(parent_id, proposal.row_ids, proposal.row_probs))
-            nodes += own
+            nodes += self._worth_sending(parent, parent_id, proposal)
         if not nodes:
             return None
         chunk = Chunk(tuple(nodes), tuple(rows), step_us)
@@ -237,6 +234,7 @@ class DraftSession:
         self._expanded &= live
         self._histories = {n: h for n, h in self._histories.items() if n in live}
         self.numbers = {n: i for n, i in self.numbers.items() if n in live and n is not root}
+        self._unsent = {n: unsent for n, unsent in self._unsent.items() if n in live}
         self._cells = {i: cell for i, cell in self._cells.items() if self.tree.node(i) is not None}
         self._frontier.follow(root, self.plan, live)
         return path, list(self.numbers.values())
@@ -247,6 +245,8 @@ class DraftSession:
         at_tip = self.history_at(self.tree.root).after(commit.tokens)
         for token in commit.tokens:
             self.model_ids += self.translation.token(token)
+            for unsent, cell in self._unsent.pop(self.tree.root, ()):
+                self.chances.learn(cell, unsent == token)
             for child in self.tree.root.children.values():
                 for cell in filter(None, map(self._cells.get, child.ids)):
                     self.chances.learn(cell, child.token == token)
@@ -266,14 +266,28 @@ class DraftSession:
         sampling = self.opening.sampling
         return not sampling.draws_proposals and not changes_rows(sampling, self.history)
 
-    def _node(self, parent_id: int, proposal: Proposal, rank: int) -> Node:
-        candidate = proposal.candidates[rank]
-        node_id = self.next_id()
-        self.next_counter += 1
-        cell = cell_of(candidate, rank, self.opening.sampling)
-        self._cells[node_id] = cell
-        chance = self.chances.of(candidate, cell)
-        return Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind, chance)
+    def _worth_sending(
+        self, parent: TreeNode, parent_id: int, proposal: Proposal
+    ) -> Iterator[Node]:
+        """The nodes of a proposal. Where the target decides, alternatives are left out that no pass
+        would verify, wherever the tip is: the plan's least chance is none above the verifier's.
+        What becomes of them is learned all the same, or a chance could never rise again.
+        """
+        sampling = self.opening.sampling
+        cells = [cell_of(c, rank, sampling) for rank, c in enumerate(proposal.candidates)]
+        chances = [
+            self.chances.of(c, cell) for c, cell in zip(proposal.candidates, cells, strict=True)
+        ]
+        best = max(chances, default=0.0)
+        least = 0.0 if sampling.draws_proposals else min(self.plan.min_chance, best)
+        for candidate, cell, chance in zip(proposal.candidates, cells, chances, strict=True):
+            if chance < least:
+                self._unsent.setdefault(parent, []).append((candidate.token, cell))
+                continue
+            node_id = self.next_id()
+            self.next_counter += 1
+            self._cells[node_id] = cell
+            yield Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind, chance)
 
     def _is_open(self, node: TreeNode) -> bool:
         """Whether one could go on below it, and nobody has."""
