@@ -99,6 +99,7 @@ class Engine:
                         self._lose(session, draft, error)
             yield session.finished()
         finally:
+            self._peers.verify.passes = session.passes
             session.close()
             self._requests -= 1
 
@@ -121,6 +122,7 @@ class Engine:
                 target,
                 await self._peers.verify.vocabulary(),
                 self._limits(request),
+                self._peers.verify.passes,
             )
             try:
                 await self._admit(session)

@@ -17,6 +17,7 @@ from outrider.errors import (
     TokenizerMismatchError,
     UnavailableError,
 )
+from outrider.pass_times import PassTimes
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, ModelInfo
 from outrider.vocabulary import Vocabulary
@@ -96,14 +97,24 @@ class Peer:
 
 
 class VerifyPeer(Peer):
-    """The verifier."""
+    """The verifier; `passes` is what the last session to end had learned of them, for the next to
+    begin with.
+    """
 
     def __init__(self, address: str) -> None:
         self.channel = open_channel(address)
         self.client = VerifyClient(self.channel, address)
+        self.passes = PassTimes()
         super().__init__("verify", address, self.client.model_info, lambda info: "")
         self._vocabulary: Vocabulary | None = None
         self._fetching = asyncio.Lock()
+
+    async def probe(self) -> None:
+        """As every peer; what was learned of another model's passes is forgotten."""
+        known = self.info
+        await super().probe()
+        if self.info != known:
+            self.passes = PassTimes()
 
     async def ready(self) -> ModelInfo:
         """The target's facts; raises UnavailableError that says why there are none."""

@@ -23,6 +23,7 @@ from orchestrator.requests import (
     Tokens,
 )
 from outrider.errors import InternalError, InvalidArgumentError
+from outrider.pass_times import PassTimes
 from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
 from outrider.types import (
@@ -64,7 +65,9 @@ class Session:
         target: ModelInfo,
         vocabulary: Vocabulary,
         limits: Limits,
+        passes: PassTimes | None = None,
     ) -> None:
+        """`passes` are what is known of the target's from other requests."""
         self.request = request
         self.prompt_ids = prompt_ids
         self.sampling = sampling_of(request)
@@ -82,7 +85,7 @@ class Session:
         self._shares: dict[int, Share] = {}
         self._ended: Counter[str] = Counter()
         self._placed_at = time.monotonic()
-        self._seen = Observations()
+        self._seen = Observations(passes=passes or PassTimes())
         self._plan = plan(self._seen, limits, has_drafts=False)
         self._started_ns = time.perf_counter_ns()
         self._wire = [0, 0]
@@ -137,6 +140,11 @@ class Session:
         """Whether a draft may join, again perhaps: not one that is done, nor one that keeps
         failing."""
         return self._ended[peer.name] < MOST_JOINS
+
+    @property
+    def passes(self) -> PassTimes:
+        """What is known of the target's passes by now."""
+        return self._seen.passes
 
     @property
     def pass_us(self) -> float:

@@ -225,6 +225,7 @@ class Session:
             ),
             logprobs=outcome.logprobs[: len(tokens)],
             fresh=outcome.acceptance.fresh,
+            missed=len(tokens) > len(path) and work.subtree.has_children(path[-1] if path else 0),
         )
         self.round_index += 1
         self.last_verdict_at = now

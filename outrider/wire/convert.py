@@ -162,6 +162,7 @@ def plan_from(message: draft_pb2.DraftPlan) -> DraftPlan:
         _PARTS[message.part],
         message.share,
         message.shares,
+        message.min_depth,
     )
 
 
@@ -177,6 +178,7 @@ def plan_to(plan: DraftPlan) -> draft_pb2.DraftPlan:
         part=_PART_NUMBERS[plan.part],
         share=plan.share,
         shares=plan.shares,
+        min_depth=plan.min_depth,
     )
 
 
@@ -321,6 +323,7 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
             for entry in message.logprobs
         ),
         fresh=message.fresh,
+        missed=message.missed,
     )
 
 
@@ -354,6 +357,7 @@ def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
             for entry in verdict.logprobs
         ],
         fresh=verdict.fresh,
+        missed=verdict.missed,
     )
 
 
