@@ -38,7 +38,16 @@ class Done:
     reason: str
 
 
-Result = Chunk | OutriderError | Done
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Nodes for a session's caller, which `can_wait` for others to travel with: more may follow,
+    and the verifier does not wait for them."""
+
+    chunk: Chunk
+    can_wait: bool
+
+
+Result = Made | OutriderError | Done
 
 MAX_UNREAD_CHUNKS = 256
 """A session whose caller leaves so many unread is not drafted for until they are taken."""
@@ -73,7 +82,6 @@ class Seat:
     chunks: list[Chunk] = field(default_factory=list)
     held: list[Chunk] = field(default_factory=list)
     rhythm: Rhythm = field(default_factory=Rhythm)
-    is_growing: bool = True
     error: OutriderError | None = None
     done: Done | None = None
     is_closed: bool = False
@@ -219,16 +227,13 @@ class Scheduler:
             if not results and not has_more:
                 await wait_set(self._changed, IDLE_CHECK_S)
 
-    def _deliver(self, seat: Seat, chunk: Chunk) -> None:
-        """To its caller at once, but where a message for each node would keep many sessions from
-        their turn and nobody waits for it yet: then with what the next passes make.
-
-        Of drawn nodes time alone says when they go: whether more can follow depends on the tokens.
+    def _deliver(self, seat: Seat, made: Made) -> None:
+        """To its caller at once, or with what the next passes make, where a message for each node
+        would keep many sessions from their turn. The only session never waits.
         """
-        seat.held.append(chunk)
+        seat.held.append(made.chunk)
         quiet_s = seat.rhythm.quiet_until - time.monotonic()
-        can_follow = seat.is_growing or seat.session.opening.sampling.draws_proposals
-        if quiet_s <= 0 or not can_follow or len(self._seats) == 1:
+        if quiet_s <= 0 or not made.can_wait or len(self._seats) == 1:
             seat.release()
         elif len(seat.held) == 1:
             asyncio.get_running_loop().call_later(quiet_s, seat.release)
@@ -245,11 +250,13 @@ class Scheduler:
             seats, tasks = self._share()
             if not tasks:
                 return results, False
-            for seat, result in zip(seats, self._step(tasks), strict=True):
-                if isinstance(result, OutriderError):
+            awaited = [session.is_awaited for session, _ in tasks]
+            for seat, result, is_awaited in zip(seats, self._step(tasks), awaited, strict=True):
+                if isinstance(result, Chunk):
+                    can_wait = not is_awaited and seat.session.may_grow
+                    results.append((seat, Made(result, can_wait)))
+                elif result is not None:
                     seat.error = result
-                seat.is_growing = seat.session.may_grow
-                if result is not None:
                     results.append((seat, result))
             if time.perf_counter() >= ends_at:
                 return results, True

@@ -23,6 +23,7 @@ from outrider.types import (
     Chunk,
     DraftCommit,
     DraftOpening,
+    DraftPart,
     DraftPlan,
     Node,
     ProposalRow,
@@ -98,7 +99,7 @@ class DraftSession:
         self._opened_with = len(self.model_ids)
         self._histories[self.tree.root] = self.history
         self._frontier = Frontier(self._is_open)
-        self._frontier.restart(self.tree.root, self.plan)
+        self._frontier.restart(self.tree.root, self._growth())
 
     @property
     def length(self) -> int:
@@ -122,12 +123,17 @@ class DraftSession:
 
     @property
     def may_grow(self) -> bool:
-        """Whether it would go on below some node before the next commit."""
-        return bool(self.wishes(1))
+        """Whether more nodes may follow before the next commit.
+
+        Where it draws, the answer must not depend on a token, as whether one is open does.
+        """
+        return self.opening.sampling.draws_proposals or bool(self.wishes(1))
 
     def wishes(self, most: int) -> list[float]:
-        """The chances of the nodes, at most `most`, that it would go on below, highest first."""
-        return [spot.chance for spot in self._frontier.best(min(most, self._room()))]
+        """What the nodes, at most `most`, that it would go on below are worth, in its order: their
+        chances, and what the verifier waits for is worth as much as a tip."""
+        spots = self._frontier.best(min(most, self._room()))
+        return [1.0 if spot.is_awaited else spot.chance for spot in spots]
 
     def task(self, budget: int, count: int = 1) -> Task | None:
         """What the next pass should run, at most `budget` tokens, to go on below the `count` most
@@ -199,7 +205,7 @@ class DraftSession:
     def adopt(self, chunk: Chunk) -> None:
         """Learns of nodes that other drafts of the session made."""
         self.tree.grow(chunk)
-        self._frontier.restart(self.tree.root, self.plan)
+        self._frontier.restart(self.tree.root, self._growth())
 
     def next_id(self) -> int:
         """Id of the next node; no other node of the session has it."""
@@ -236,7 +242,7 @@ class DraftSession:
         self.numbers = {n: i for n, i in self.numbers.items() if n in live and n is not root}
         self._unsent = {n: unsent for n, unsent in self._unsent.items() if n in live}
         self._cells = {i: cell for i, cell in self._cells.items() if self.tree.node(i) is not None}
-        self._frontier.follow(root, self.plan, live)
+        self._frontier.follow(root, self._growth(), live)
         return path, list(self.numbers.values())
 
     def _follow(self, commit: DraftCommit) -> list[int]:
@@ -298,6 +304,23 @@ class DraftSession:
         depth = node.position - root.position
         return not is_end and len(self.model_ids) + depth < self.context_tokens
 
+    def _growth(self) -> DraftPlan:
+        """The plan as its tree grows by it. Where drafts draw, a path that comes before all else
+        is the only one: once it ended, with a token that was drawn, others would overtake it.
+        """
+        plan = self.plan
+        is_waited_for = plan.part is DraftPart.TREE and plan.min_depth > 0
+        if is_waited_for and self.opening.sampling.draws_proposals:
+            return replace(plan, part=DraftPart.CHAIN)
+        return plan
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the verifier may be waiting for its nodes."""
+        if self.opening.sampling.draws_proposals:
+            return self.plan.min_depth > 0
+        return self._frontier.missing > 0
+
     def _room(self) -> int:
         """Below how many nodes one pass may go on.
 
@@ -307,6 +330,9 @@ class DraftSession:
             return 0
         # A cell for each own node that was alive at the last commit or was made since.
         room = max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
+        missing = min(self._frontier.missing, room)
+        if missing:  # The place of the path that the verifier waits for is not given to branches.
+            room -= missing - 1
         return min(room, 1) if self.opening.sampling.draws_proposals else room
 
     def _without_kv(self, node: TreeNode, known: dict[TreeNode, int]) -> list[TreeNode]:

@@ -178,3 +178,35 @@ def test_a_draft_that_gets_another_part_looks_at_the_tree_again(random: Random) 
         plan = DraftPlan(256, part=part)
         frontier.follow(tree.root, plan, live)
         assert dict(known(frontier)) == places(tree, plan)
+
+
+@pytest.mark.parametrize("part", [DraftPart.CHAIN, DraftPart.TREE])
+def test_what_the_verifier_waits_for_comes_first_however_unlikely(part: DraftPart) -> None:
+    tree = TokenTree()
+    frontier = Frontier(is_leaf)
+    plan = DraftPlan(6, 2, min_chance=0.5, part=part, min_depth=3)
+    frontier.restart(tree.root, plan)
+    below, chances = 0, (0.4, 0.3)
+    for depth in range(3):
+        [spot] = frontier.best(1)
+        assert spot.is_awaited
+        assert (spot.node.position, frontier.missing) == (depth, 3 - depth)
+        ids = [1 << 24 | 2 * depth + i for i in range(2)]
+        nodes = (
+            Node(n, below, n % 2, 0.5, NodeKind.LISTED, c)
+            for n, c in zip(ids, chances, strict=True)
+        )
+        tree.grow(Chunk(tuple(nodes)))
+        frontier.extend(spot.node)
+        below = ids[0]
+    assert not frontier.best(9) and not frontier.missing, "deep enough, and less likely than 0.5"
+    tree.commit([0])
+    frontier.follow(tree.root, plan, {tree.root, *tree.root.descendants()})
+    assert (frontier.best(9)[0].node.position, frontier.missing) == (3, 1)
+
+
+def test_for_branches_nobody_waits() -> None:
+    tree = TokenTree()
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(6, 2, part=DraftPart.BRANCHES, min_depth=3))
+    assert not frontier.missing
