@@ -43,7 +43,8 @@ from outrider.types import (
     StopConditions,
     VerifyOpening,
 )
-from verify_service.sessions import Batch, Session
+from verify_service.sessions import Session
+from verify_service.settled import Batch
 from verify_service.verifier import Outcome, Verifier
 
 NUM_SPECULATIVE_TOKENS = 4

@@ -4,9 +4,10 @@ Knows models and proposals; knows no gRPC and no queues.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from draft_service.chances import Chances
@@ -15,10 +16,10 @@ from draft_service.translation import SameIds, Translation
 from draft_service.vocabularies import Target, Vocabularies
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.models.base import CausalModel
-from outrider.nodes import TreeNode
 from outrider.pass_times import PassTimes
 from outrider.sampling.history import History
-from outrider.sampling.proposing import Proposal, propose
+from outrider.sampling.noise import DraftNoise
+from outrider.sampling.proposing import Proposal, propose, propose_listed
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
 
@@ -107,36 +108,98 @@ class Drafter:
 
         Raises CapacityError, with nothing changed, where the KV cache cannot hold the pass.
         """
-        started = time.perf_counter_ns()
+        started_ns = time.perf_counter_ns()
         logits = self.model.forward([task.feed for _, task in tasks])
-        step_us = (time.perf_counter_ns() - started) // 1000
-        self.times = self.times.add(sum(len(task.tokens) for _, task in tasks), step_us)
+        proposals = self._propose(tasks, logits)
+        step_us = (time.perf_counter_ns() - started_ns) // 1000
         chunks: list[Chunk | OutriderError | None] = []
-        for (session, task), rows in zip(tasks, logits, strict=True):
-            try:
-                chunks.append(self._grow(session, task, rows, step_us))
-            except OutriderError as error:
-                chunks.append(error)
+        for (session, task), found in zip(tasks, proposals, strict=True):
+            if isinstance(found, OutriderError):
+                chunks.append(found)
+                continue
+            chunks.append(session.grow(list(zip(task.targets, found, strict=True)), step_us))
+        # All that a row costs here counts, or rows look free where the model is quick.
+        step_us = (time.perf_counter_ns() - started_ns) // 1000
+        self.times = self.times.add(sum(len(task.tokens) for _, task in tasks), step_us)
         return chunks
 
-    def _grow(self, session: DraftSession, task: Task, rows: Tensor, step_us: int) -> Chunk | None:
+    def _propose(
+        self, tasks: Sequence[tuple[DraftSession, Task]], logits: Sequence[Tensor]
+    ) -> list[list[Proposal] | OutriderError]:
+        """For each task its proposals in the order of its targets, or what went wrong for it. Rows
+        of sessions that ask for the same are worked out together.
+        """
+        proposals: list[list[Proposal] | OutriderError] = []
+        alike: dict[Hashable, list[_Rows]] = {}
+        for (session, task), rows in zip(tasks, logits, strict=True):
+            found: list[Proposal] = []
+            proposals.append(found)
+            try:
+                self._keep(session, task)
+                rows = session.translation.rows(rows)[..., : session.opening.vocab_size]
+                if session.is_plain and task.targets:
+                    key = (session.law, session.plan.width, rows.shape[-1], rows.dtype, rows.device)
+                    alike.setdefault(key, []).append(_Rows(session, task, rows, found))
+                else:
+                    found += _one_by_one(session, task, rows)
+            except OutriderError as error:
+                proposals[-1] = error
+        for group in alike.values():
+            _propose_together(group)
+        return proposals
+
+    def _keep(self, session: DraftSession, task: Task) -> None:
+        """What the pass ran has KV now; committed tokens are no longer nodes."""
         session.fed(task)
         if task.committed:
             first = session.sequence.next_node - len(task.tokens)
             committed = range(first, first + task.committed)
             self.model.keep(session.sequence, committed, session.numbers.values())
-        opening, plan = session.opening, session.plan
-        proposals: list[tuple[TreeNode, Proposal]] = []
-        for node, row in zip(task.targets, rows, strict=True):
-            proposal = propose(
-                session.translation.rows(row)[: opening.vocab_size],
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one task, [targets, vocab] in the target's ids; `found` takes its proposals."""
+
+    session: DraftSession
+    task: Task
+    rows: Tensor
+    found: list[Proposal]
+
+
+def _propose_together(group: Sequence[_Rows]) -> None:
+    """Proposals for sessions that differ in their seeds only."""
+    first = group[0].session
+    noises: list[DraftNoise] = []
+    positions: list[int] = []
+    for one in group:
+        before = len(one.session.opening.prompt_ids)
+        noises += [one.session.noise] * len(one.task.targets)
+        positions += [before + node.position for node in one.task.targets]
+    logits = torch.cat([one.rows for one in group]) if len(group) > 1 else group[0].rows
+    found = propose_listed(logits, first.law, noises, positions=positions, width=first.plan.width)
+    start = 0
+    for one in group:
+        end = start + len(one.task.targets)
+        one.found.extend(found[start:end])
+        start = end
+
+
+def _one_by_one(session: DraftSession, task: Task, rows: Tensor) -> list[Proposal]:
+    """Proposals that need their histories, or numbers of their own for what they draw."""
+    opening, plan = session.opening, session.plan
+    found: list[Proposal] = []
+    for node, row in zip(task.targets, rows, strict=True):
+        found.append(
+            propose(
+                row,
                 opening.sampling,
                 session.noise,
                 position=len(opening.prompt_ids) + node.position,
                 width=plan.width,
                 top_k=plan.proposal_top_k,
-                draw_index=session.next_id() + sum(len(p.candidates) for _, p in proposals),
+                draw_index=session.next_id() + sum(len(p.candidates) for p in found),
                 history=session.history_at(node),
             )
-            proposals.append((node, proposal))
-        return session.grow(proposals, step_us)
+        )
+    return found

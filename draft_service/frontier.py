@@ -7,7 +7,7 @@ Saguaro, arXiv 2603.03251, theorem 12, by measured instead of assumed chances).
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from outrider.nodes import TreeNode
@@ -17,10 +17,12 @@ from outrider.types import DraftPart, DraftPlan
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A node to go on below, and the chance that the target gets there."""
+    """A node to go on below, and the chance that the target gets there. It `is_awaited` where the
+    verifier's next pass waits for what comes below it."""
 
     chance: float
     node: TreeNode
+    is_awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,8 @@ class _Place:
 class Frontier:
     """The open nodes of a tree: those that nobody has gone on below.
 
-    Whoever uses it says what `is_open`, calls `restart` when the tip or the plan has changed and
-    `extend` when a node has got children.
+    Whoever uses it says what `is_open`, calls `restart` for a new tree or one that others
+    have changed, `follow` when a part of it is left, `extend` when a node has got its children.
     """
 
     def __init__(self, is_open: Callable[[TreeNode], bool]) -> None:
@@ -45,15 +47,16 @@ class Frontier:
         self._plan = DraftPlan()
         self._deepest = 0
         self._places: dict[TreeNode, _Place] = {}
-        self._heap: list[tuple[float, int, TreeNode]] = []
+        self._heap: list[tuple[bool, float, int, TreeNode]] = []
         self._order = 0
+        self._awaited_until = 0
+        self._first_end = TreeNode(-1, 0)
 
     def restart(self, root: TreeNode, plan: DraftPlan) -> None:
         """Looks at the whole tree below `root` again."""
-        self._plan = plan
-        self._deepest = root.position + plan.depth
-        self._heap.clear()
+        self._begin(root, plan)
         self._places = {root: _Place(1.0)}
+        self._first_end = root
         self._push(root)
         stack = [root]
         while stack:
@@ -61,8 +64,34 @@ class Frontier:
             self.extend(node)
             stack.extend(node.children.values())
 
+    def follow(self, root: TreeNode, plan: DraftPlan, live: Container[TreeNode]) -> None:
+        """`root`, somewhere in the tree or new, is the tip now and only nodes of `live` are left.
+
+        Below a tip on the path of first children chances grow by one factor: no ranking, and no
+        part of a draft, depends on it. Else it looks at all again.
+        """
+        before, place = self._plan, self._places.get(root)
+        is_same_part = (plan.part, plan.share, plan.shares) == (
+            before.part,
+            before.share,
+            before.shares,
+        )
+        if place is None or not is_same_part or not place.is_first or not place.chance > 0:
+            self.restart(root, plan)
+            return
+        self._begin(root, plan)
+        places = self._places
+        self._places = {}
+        for node, old in places.items():
+            if node in live:
+                chance = old.chance / place.chance
+                self._places[node] = _Place(chance, old.is_first, old.is_mine)
+                self._push(node)
+        if self._first_end not in live:
+            self._first_end = root
+
     def extend(self, node: TreeNode) -> None:
-        """`node`, which it knows, has got children."""
+        """`node`, which it knows, has got children; those it knows stay what they are."""
         place = self._places[node]
         for rank, (chance, child) in enumerate(_ranked(node, place.chance)):
             if child in self._places:
@@ -72,24 +101,44 @@ class Frontier:
             if place.is_first and not is_first:
                 is_mine = (child.position + rank) % self._plan.shares == self._plan.share
             self._places[child] = _Place(chance, is_first, is_mine)
+            if is_first:
+                self._first_end = child
             self._push(child)
 
+    def _begin(self, root: TreeNode, plan: DraftPlan) -> None:
+        self._plan = plan
+        self._deepest = root.position + plan.depth
+        awaited = 0 if plan.part is DraftPart.BRANCHES else min(plan.min_depth, plan.depth)
+        self._awaited_until = root.position + awaited
+        self._heap.clear()
+
+    @property
+    def missing(self) -> int:
+        """How much longer the path of first children has to become, if it can, before the verifier
+        stops to wait for it."""
+        end = self._first_end
+        return max(0, self._awaited_until - end.position) if self._is_open(end) else 0
+
     def best(self, most: int) -> list[Spot]:
-        """Up to `most` open nodes, the most promising first."""
+        """Up to `most` open nodes, the most promising first, and before all others the one that the
+        verifier waits for."""
         spots: list[Spot] = []
         passed = []
         while self._heap and len(spots) < most:
             entry = heapq.heappop(self._heap)
             if self._is_open(entry[-1]):
                 passed.append(entry)
-                spots.append(Spot(-entry[0], entry[-1]))
+                spots.append(Spot(-entry[1], entry[-1], not entry[0]))
         for entry in passed:
             heapq.heappush(self._heap, entry)
         return spots
 
     def _push(self, node: TreeNode) -> None:
         place = self._places[node]
-        if node.position >= self._deepest or place.chance < self._plan.min_chance:
+        is_awaited = place.is_first and node.position < self._awaited_until
+        if node.position >= self._deepest:
+            return
+        if place.chance < self._plan.min_chance and not is_awaited:
             return
         part = self._plan.part
         if part is DraftPart.CHAIN and not place.is_first:
@@ -98,7 +147,7 @@ class Frontier:
             return
         if self._is_open(node):
             self._order += 1
-            heapq.heappush(self._heap, (-place.chance, self._order, node))
+            heapq.heappush(self._heap, (not is_awaited, -place.chance, self._order, node))
 
 
 def _ranked(node: TreeNode, survival: float) -> list[tuple[float, TreeNode]]:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from draft_service.drafter import Drafter
+from draft_service.rhythm import Rhythm
 from draft_service.sessions import DraftSession, Task
 from draft_service.settings import DraftSettings
 from draft_service.vocabularies import Target
@@ -37,7 +38,16 @@ class Done:
     reason: str
 
 
-Result = Chunk | OutriderError | Done
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Nodes for a session's caller, which `can_wait` for others to travel with: more may follow,
+    and the verifier does not wait for them."""
+
+    chunk: Chunk
+    can_wait: bool
+
+
+Result = Made | OutriderError | Done
 
 MAX_UNREAD_CHUNKS = 256
 """A session whose caller leaves so many unread is not drafted for until they are taken."""
@@ -60,7 +70,7 @@ BURST_S = 0.001
 @dataclass(slots=True, eq=False)
 class Seat:
     """A session with its inbox of commits and branches, and its outbox of chunks; the plan's nodes
-    and bytes bound both.
+    and bytes bound both. `held` are chunks that wait for others to travel with: see `Rhythm`.
     """
 
     session: DraftSession
@@ -70,6 +80,8 @@ class Seat:
     known_tokens: int
     news: deque[DraftCommit | Chunk] = field(default_factory=deque)
     chunks: list[Chunk] = field(default_factory=list)
+    held: list[Chunk] = field(default_factory=list)
+    rhythm: Rhythm = field(default_factory=Rhythm)
     error: OutriderError | None = None
     done: Done | None = None
     is_closed: bool = False
@@ -79,12 +91,18 @@ class Seat:
     def is_draftable(self) -> bool:
         """Whether a pass could do something for it that its caller still wants."""
         is_live = self.error is None and not self.is_closed
-        return is_live and len(self.chunks) < MAX_UNREAD_CHUNKS
+        return is_live and len(self.chunks) + len(self.held) < MAX_UNREAD_CHUNKS
 
     def dated(self, chunk: Chunk) -> Chunk:
         """The chunk with what the caller needs to tell the time on the wire from the time here."""
         held_us = int((time.monotonic() - self.committed_at) * 1e6)
         return replace(chunk, known_tokens=self.known_tokens, held_us=min(held_us, 2**32 - 1))
+
+    def release(self) -> None:
+        """Gives its caller what was held back."""
+        self.chunks += self.held
+        self.held.clear()
+        self.changed.set()
 
     def fail(self, error: OutriderError) -> None:
         """Ends the session with an error for its caller."""
@@ -144,6 +162,7 @@ class Scheduler:
         """Takes a verdict in; it is applied before the session's next pass."""
         self._tell(seat, commit)
         seat.committed_at = seat.heard_at
+        seat.rhythm = seat.rhythm.heard(seat.heard_at)
         seat.known_tokens = commit.base + len(commit.tokens)
 
     def adopt(self, seat: Seat, branches: Chunk) -> None:
@@ -202,12 +221,22 @@ class Scheduler:
                     seat.fail(result)
                 elif isinstance(result, Done):
                     seat.done = result
-                    seat.changed.set()
+                    seat.release()
                 else:
-                    seat.chunks.append(result)
-                    seat.changed.set()
+                    self._deliver(seat, result)
             if not results and not has_more:
                 await wait_set(self._changed, IDLE_CHECK_S)
+
+    def _deliver(self, seat: Seat, made: Made) -> None:
+        """To its caller at once, or with what the next passes make, where a message for each node
+        would keep many sessions from their turn. The only session never waits.
+        """
+        seat.held.append(made.chunk)
+        quiet_s = seat.rhythm.quiet_until - time.monotonic()
+        if quiet_s <= 0 or not made.can_wait or len(self._seats) == 1:
+            seat.release()
+        elif len(seat.held) == 1:
+            asyncio.get_running_loop().call_later(quiet_s, seat.release)
 
     def _work(self) -> tuple[list[tuple[Seat, Result]], bool]:
         """Commits, then passes; quick passes share one visit to the model's thread.
@@ -221,10 +250,13 @@ class Scheduler:
             seats, tasks = self._share()
             if not tasks:
                 return results, False
-            for seat, result in zip(seats, self._step(tasks), strict=True):
-                if isinstance(result, OutriderError):
+            awaited = [session.is_awaited for session, _ in tasks]
+            for seat, result, is_awaited in zip(seats, self._step(tasks), awaited, strict=True):
+                if isinstance(result, Chunk):
+                    can_wait = not is_awaited and seat.session.may_grow
+                    results.append((seat, Made(result, can_wait)))
+                elif result is not None:
                     seat.error = result
-                if result is not None:
                     results.append((seat, result))
             if time.perf_counter() >= ends_at:
                 return results, True

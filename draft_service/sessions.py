@@ -3,8 +3,8 @@
 Knows tokens and node numbers; knows no gRPC and runs no model.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from draft_service.chances import Cell, Chances, cell_of
 from draft_service.frontier import Frontier
@@ -14,6 +14,7 @@ from outrider.models.base import TIP, Feed, ModelSequence
 from outrider.nodes import TreeNode
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
+from outrider.sampling.processing import changes_rows
 from outrider.sampling.proposing import Proposal
 from outrider.tree import TokenTree
 from outrider.types import (
@@ -22,10 +23,11 @@ from outrider.types import (
     Chunk,
     DraftCommit,
     DraftOpening,
+    DraftPart,
     DraftPlan,
     Node,
-    NodeKind,
     ProposalRow,
+    SamplingParams,
 )
 
 
@@ -55,7 +57,8 @@ class DraftSession:
 
     `numbers` maps live nodes to the model's numbers of what has KV. Every proposal is conditioned
     on the history at its node (exactness, trap 5); where that has no grammar the request's is not
-    followed, which costs acceptance only: the target follows it.
+    followed, which costs acceptance only: the target follows it. `law` is what the request asks
+    for, but for its seed; it `is_plain` where the target decides and no row depends on a history.
 
     Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
     the draft's model reads them, and its context is counted in those.
@@ -72,12 +75,15 @@ class DraftSession:
     plan: DraftPlan = field(init=False)
     tree: TokenTree = field(init=False)
     noise: PhiloxNoise = field(init=False)
+    law: SamplingParams = field(init=False)
+    is_plain: bool = field(init=False)
     numbers: dict[TreeNode, int] = field(default_factory=dict)
     next_counter: int = 0
     _opened_with: int = field(init=False)
     _expanded: set[TreeNode] = field(default_factory=set)
     _histories: dict[TreeNode, History] = field(default_factory=dict)
     _cells: dict[int, Cell] = field(default_factory=dict)
+    _unsent: dict[TreeNode, list[tuple[int, Cell]]] = field(default_factory=dict)
     _sent_bytes: int = 0
     _frontier: Frontier = field(init=False)
 
@@ -88,10 +94,12 @@ class DraftSession:
         capacity = MAX_DRAFTED_NODES * 2
         self.tree = TokenTree(opening.emitted_ids, capacity=capacity)
         self.noise = PhiloxNoise(opening.sampling.seed or 0)
+        self.law = replace(opening.sampling, seed=None)
+        self.is_plain = self._asks_only_for_the_likely()
         self._opened_with = len(self.model_ids)
         self._histories[self.tree.root] = self.history
         self._frontier = Frontier(self._is_open)
-        self._frontier.restart(self.tree.root, self.plan)
+        self._frontier.restart(self.tree.root, self._growth())
 
     @property
     def length(self) -> int:
@@ -113,9 +121,19 @@ class DraftSession:
             f"{self.context_tokens}"
         )
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether more nodes may follow before the next commit.
+
+        Where it draws, the answer must not depend on a token, as whether one is open does.
+        """
+        return self.opening.sampling.draws_proposals or bool(self.wishes(1))
+
     def wishes(self, most: int) -> list[float]:
-        """The chances of the nodes, at most `most`, that it would go on below, highest first."""
-        return [spot.chance for spot in self._frontier.best(min(most, self._room()))]
+        """What the nodes, at most `most`, that it would go on below are worth, in its order: their
+        chances, and what the verifier waits for is worth as much as a tip."""
+        spots = self._frontier.best(min(most, self._room()))
+        return [1.0 if spot.is_awaited else spot.chance for spot in spots]
 
     def task(self, budget: int, count: int = 1) -> Task | None:
         """What the next pass should run, at most `budget` tokens, to go on below the `count` most
@@ -172,12 +190,9 @@ class DraftSession:
         for parent, proposal in proposals:
             self._expanded.add(parent)
             parent_id = self._id_of(parent)
-            own = [
-                self._node(parent_id, proposal, rank) for rank in range(len(proposal.candidates))
-            ]
-            if any(node.kind is NodeKind.SAMPLED for node in own):
+            if proposal.row_ids:
                 rows.append(ProposalRow(parent_id, proposal.row_ids, proposal.row_probs))
-            nodes += own
+            nodes += self._worth_sending(parent, parent_id, proposal)
         if not nodes:
             return None
         chunk = Chunk(tuple(nodes), tuple(rows), step_us)
@@ -190,7 +205,7 @@ class DraftSession:
     def adopt(self, chunk: Chunk) -> None:
         """Learns of nodes that other drafts of the session made."""
         self.tree.grow(chunk)
-        self._frontier.restart(self.tree.root, self.plan)
+        self._frontier.restart(self.tree.root, self._growth())
 
     def next_id(self) -> int:
         """Id of the next node; no other node of the session has it."""
@@ -225,8 +240,9 @@ class DraftSession:
         self._expanded &= live
         self._histories = {n: h for n, h in self._histories.items() if n in live}
         self.numbers = {n: i for n, i in self.numbers.items() if n in live and n is not root}
+        self._unsent = {n: unsent for n, unsent in self._unsent.items() if n in live}
         self._cells = {i: cell for i, cell in self._cells.items() if self.tree.node(i) is not None}
-        self._frontier.restart(root, self.plan)
+        self._frontier.follow(root, self._growth(), live)
         return path, list(self.numbers.values())
 
     def _follow(self, commit: DraftCommit) -> list[int]:
@@ -235,6 +251,8 @@ class DraftSession:
         at_tip = self.history_at(self.tree.root).after(commit.tokens)
         for token in commit.tokens:
             self.model_ids += self.translation.token(token)
+            for unsent, cell in self._unsent.pop(self.tree.root, ()):
+                self.chances.learn(cell, unsent == token)
             for child in self.tree.root.children.values():
                 for cell in filter(None, map(self._cells.get, child.ids)):
                     self.chances.learn(cell, child.token == token)
@@ -245,16 +263,37 @@ class DraftSession:
         if commit.fresh:
             self.tree.commit((), fresh=True)
         self._histories[self.tree.root] = at_tip
+        self.history = at_tip
+        self.is_plain = self.is_plain or self._asks_only_for_the_likely()
         return path
 
-    def _node(self, parent_id: int, proposal: Proposal, rank: int) -> Node:
-        candidate = proposal.candidates[rank]
-        node_id = self.next_id()
-        self.next_counter += 1
-        cell = cell_of(candidate, rank, self.opening.sampling)
-        self._cells[node_id] = cell
-        chance = self.chances.of(candidate, cell)
-        return Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind, chance)
+    def _asks_only_for_the_likely(self) -> bool:
+        """Once true, true for good: what is not asked of a row is asked of none further down."""
+        sampling = self.opening.sampling
+        return not sampling.draws_proposals and not changes_rows(sampling, self.history)
+
+    def _worth_sending(
+        self, parent: TreeNode, parent_id: int, proposal: Proposal
+    ) -> Iterator[Node]:
+        """The nodes of a proposal. Where the target decides, alternatives are left out that no pass
+        would verify, wherever the tip is: the plan's least chance is none above the verifier's.
+        What becomes of them is learned all the same, or a chance could never rise again.
+        """
+        sampling = self.opening.sampling
+        cells = [cell_of(c, rank, sampling) for rank, c in enumerate(proposal.candidates)]
+        chances = [
+            self.chances.of(c, cell) for c, cell in zip(proposal.candidates, cells, strict=True)
+        ]
+        best = max(chances, default=0.0)
+        least = 0.0 if sampling.draws_proposals else min(self.plan.min_chance, best)
+        for candidate, cell, chance in zip(proposal.candidates, cells, chances, strict=True):
+            if chance < least:
+                self._unsent.setdefault(parent, []).append((candidate.token, cell))
+                continue
+            node_id = self.next_id()
+            self.next_counter += 1
+            self._cells[node_id] = cell
+            yield Node(node_id, parent_id, candidate.token, candidate.q, candidate.kind, chance)
 
     def _is_open(self, node: TreeNode) -> bool:
         """Whether one could go on below it, and nobody has."""
@@ -265,6 +304,23 @@ class DraftSession:
         depth = node.position - root.position
         return not is_end and len(self.model_ids) + depth < self.context_tokens
 
+    def _growth(self) -> DraftPlan:
+        """The plan as its tree grows by it. Where drafts draw, a path that comes before all else
+        is the only one: once it ended, with a token that was drawn, others would overtake it.
+        """
+        plan = self.plan
+        is_waited_for = plan.part is DraftPart.TREE and plan.min_depth > 0
+        if is_waited_for and self.opening.sampling.draws_proposals:
+            return replace(plan, part=DraftPart.CHAIN)
+        return plan
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the verifier may be waiting for its nodes."""
+        if self.opening.sampling.draws_proposals:
+            return self.plan.min_depth > 0
+        return self._frontier.missing > 0
+
     def _room(self) -> int:
         """Below how many nodes one pass may go on.
 
@@ -274,6 +330,9 @@ class DraftSession:
             return 0
         # A cell for each own node that was alive at the last commit or was made since.
         room = max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
+        missing = min(self._frontier.missing, room)
+        if missing:  # The place of the path that the verifier waits for is not given to branches.
+            room -= missing - 1
         return min(room, 1) if self.opening.sampling.draws_proposals else room
 
     def _without_kv(self, node: TreeNode, known: dict[TreeNode, int]) -> list[TreeNode]:

@@ -99,6 +99,7 @@ class Engine:
                         self._lose(session, draft, error)
             yield session.finished()
         finally:
+            self._peers.verify.passes = session.passes
             session.close()
             self._requests -= 1
 
@@ -121,6 +122,7 @@ class Engine:
                 target,
                 await self._peers.verify.vocabulary(),
                 self._limits(request),
+                self._peers.verify.passes,
             )
             try:
                 await self._admit(session)
@@ -204,7 +206,7 @@ class Engine:
         for draft in wanted:
             if len(attached) < len(wanted) and draft.name not in attached:
                 self._attach(session, draft)
-                attached[draft.name] = next(reversed(session.drafts.values()))
+                attached |= {d.peer.name: d for d in session.drafts.values() if d.peer is draft}
         names = [draft.name for draft in wanted]
         for name, old in list(attached.items()):
             if len(attached) > len(wanted) and name not in names:
@@ -238,15 +240,28 @@ class Engine:
                 session.detach(draft, draft.peer.problem)
 
     async def _next(self, session: Session) -> Arrival:
+        """What comes next. No task is made to wait for it: that costs more than most arrivals."""
+        inbox = session.inbox
+        if self._silence_left_s(session) <= 0:
+            await asyncio.sleep(0)  # its link may have something that it had no time to look at
+            if self._silence_left_s(session) <= 0:
+                raise self._silence(session)
+        if not inbox.empty():
+            return inbox.get_nowait()
+
+        def give_up() -> None:
+            if session.verify is not None and inbox.empty():
+                inbox.put_nowait(Arrival(session.verify, error=self._silence(session)))
+
         # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with an arrival.
-        arrival = asyncio.ensure_future(session.inbox.get())
+        timer = asyncio.get_running_loop().call_later(self._silence_left_s(session), give_up)
         try:
-            await asyncio.wait({arrival}, timeout=self._silence_left_s(session))
-            if arrival.done():
-                return arrival.result()
+            return await inbox.get()
         finally:
-            arrival.cancel()
-        raise DeadlineError(
+            timer.cancel()
+
+    def _silence(self, session: Session) -> DeadlineError:
+        return DeadlineError(
             f"the verifier was silent for {self._settings.verdict_timeout_s:.0f} s after "
             f"{session.stats.emitted_tokens} tokens"
         )

@@ -17,6 +17,7 @@ from outrider.errors import (
     TokenizerMismatchError,
     UnavailableError,
 )
+from outrider.pass_times import PassTimes
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, ModelInfo
 from outrider.vocabulary import Vocabulary
@@ -96,14 +97,24 @@ class Peer:
 
 
 class VerifyPeer(Peer):
-    """The verifier."""
+    """The verifier; `passes` is what the last session to end had learned of them, for the next to
+    begin with.
+    """
 
     def __init__(self, address: str) -> None:
         self.channel = open_channel(address)
         self.client = VerifyClient(self.channel, address)
+        self.passes = PassTimes()
         super().__init__("verify", address, self.client.model_info, lambda info: "")
         self._vocabulary: Vocabulary | None = None
         self._fetching = asyncio.Lock()
+
+    async def probe(self) -> None:
+        """As every peer; what was learned of another model's passes is forgotten."""
+        known = self.info
+        await super().probe()
+        if self.info != known:
+            self.passes = PassTimes()
 
     async def ready(self) -> ModelInfo:
         """The target's facts; raises UnavailableError that says why there are none."""
@@ -145,8 +156,8 @@ class Refusal:
 
 class DraftPeer(Peer):
     """A draft: of the target's tokenizer, of another one that it was told the target's vocabulary
-    for, or one that works on any ids. `sessions` of this engine have it; `step_us` and `acceptance`
-    are what it told of itself, older news fading.
+    for, or one that works on any ids. `sessions` of this engine have it; `step_us` is what it
+    told of itself, `acceptance` what became of its guesses, older news fading.
     """
 
     def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
@@ -178,11 +189,13 @@ class DraftPeer(Peer):
         return self.name if self.info is None else (self.info.model_name, self.info.tokenizer_hash)
 
     def note(self, chunk: Chunk) -> None:
-        """Learns how fast it is, and how often it thinks that it is right."""
+        """Learns how fast it is."""
         known = self.step_us
         self.step_us = chunk.step_us if not known else 0.95 * known + 0.05 * chunk.step_us
-        chance = max((node.chance or node.q for node in chunk.nodes), default=self.acceptance)
-        self.acceptance = 0.99 * self.acceptance + 0.01 * min(chance, 1.0)
+
+    def judge(self, is_right: bool) -> None:
+        """Learns whether it had guessed a token that was committed, where it had made a guess."""
+        self.acceptance = 0.99 * self.acceptance + (0.01 if is_right else 0.0)
 
     async def probe(self) -> None:
         """As every peer; one that was gone may be another process, which nobody refused."""

@@ -76,12 +76,17 @@ def accepted_per_pass(draft: Candidate, pass_us: float) -> float:
     return float(a * (1 - a**steps) / (1 - a))
 
 
-def shares(laws: Mapping[int, Hashable]) -> dict[int, Share]:
+def shares(laws: Mapping[int, Hashable], *, draws: bool = False) -> dict[int, Share]:
     """The part of each draft of a session, by its index; `laws` in the order of preference.
+
+    Drafts that draw (`draws`) go down one path each: where else a tree grows would tell what was
+    drawn (docs/exactness.md).
 
     >>> [share.part.value for share in shares({1: "smol", 2: "ngram", 3: "smol"}).values()]
     ['chain', 'tree', 'branches']
     """
+    if draws:
+        return dict.fromkeys(laws, Share(DraftPart.CHAIN))
     found: dict[int, Share] = {}
     for index, law in laws.items():
         alike = [other for other in laws if laws[other] == law]

@@ -121,7 +121,7 @@ class Observations:
         timing = verdict.timing
         accepted = sum(1 for node_id in verdict.node_ids if node_id)
         is_in_vain = has_waited and not verdict.drafted
-        tested = accepted + (1 if verdict.drafted > accepted or is_in_vain else 0)
+        tested = accepted + (1 if verdict.missed or is_in_vain else 0)
         is_helped = verdict.drafted > 0 or not self.draft_step_us
         cycle_us = timing.wait_us + timing.forward_us + timing.accept_us
         if not self.rounds:  # its wait was for the prompt
@@ -176,6 +176,7 @@ def plan(seen: Observations, limits: Limits, has_drafts: bool, last: Plan | None
             max_bytes=MOST_BYTES,
             min_chance=_least_ahead(seen, limits, least),
             part=DraftPart.TREE,
+            min_depth=min_depth,
         ),
         ReadinessPolicy(min_depth, wait_us, most if is_drafting else 0, least),
     )

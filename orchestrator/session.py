@@ -6,6 +6,7 @@ Knows the verify and draft protocols; the order of things is the engine's.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,8 @@ from orchestrator.requests import (
     Tokens,
 )
 from outrider.errors import InternalError, InvalidArgumentError
+from outrider.nodes import TreeNode
+from outrider.pass_times import PassTimes
 from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
 from outrider.types import (
@@ -30,6 +33,7 @@ from outrider.types import (
     MAX_DRAFT_INDEX,
     DraftCommit,
     DraftOpening,
+    DraftPart,
     FinishReason,
     ModelInfo,
     SamplingParams,
@@ -64,7 +68,9 @@ class Session:
         target: ModelInfo,
         vocabulary: Vocabulary,
         limits: Limits,
+        passes: PassTimes | None = None,
     ) -> None:
+        """`passes` are what is known of the target's from other requests."""
         self.request = request
         self.prompt_ids = prompt_ids
         self.sampling = sampling_of(request)
@@ -82,7 +88,7 @@ class Session:
         self._shares: dict[int, Share] = {}
         self._ended: Counter[str] = Counter()
         self._placed_at = time.monotonic()
-        self._seen = Observations()
+        self._seen = Observations(passes=passes or PassTimes())
         self._plan = plan(self._seen, limits, has_drafts=False)
         self._started_ns = time.perf_counter_ns()
         self._wire = [0, 0]
@@ -109,13 +115,16 @@ class Session:
         index = len(self._names) + 1
         if index > MAX_DRAFT_INDEX:
             return
+        draft_plan = plan(self._seen, self.limits, True, self._plan).draft
+        if self.sampling.draws_proposals:
+            draft_plan = replace(draft_plan, part=DraftPart.CHAIN)
         opening = DraftOpening(
             self.request.request_id,
             index,
             self.prompt_ids,
             tuple(self.tree.committed),
             self.sampling,
-            plan(self._seen, self.limits, True, self._plan).draft,
+            draft_plan,
             self.target.tokenizer_hash,
             self.target.vocab_size,
             self.request.stop.ends(self.target.eos_token_ids),
@@ -135,9 +144,16 @@ class Session:
         self._divide()
 
     def may_have(self, peer: DraftPeer) -> bool:
-        """Whether a draft may join, again perhaps: not one that is done, nor one that keeps
-        failing."""
-        return self._ended[peer.name] < MOST_JOINS
+        """Whether a draft may stay or join, again perhaps: not one that is done, nor one that keeps
+        failing, nor any when all indices are used up."""
+        if any(draft.peer is peer for draft in self.drafts.values()):
+            return True
+        return len(self._names) < MAX_DRAFT_INDEX and self._ended[peer.name] < MOST_JOINS
+
+    @property
+    def passes(self) -> PassTimes:
+        """What is known of the target's passes by now."""
+        return self._seen.passes
 
     @property
     def pass_us(self) -> float:
@@ -179,7 +195,7 @@ class Session:
 
     def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
         """Passes a draft's chunk on, to the drafts that share the tree with it too, unless nothing
-        of it is alive.
+        of it is alive. Drafts that draw share nothing: none may go by what another one drew.
 
         Raises InvalidArgumentError where the chunk breaks the protocol.
         """
@@ -191,6 +207,8 @@ class Session:
         if self.verify is None or growth.dropped == len(relayed.chunk.nodes):
             return
         self.verify.extend(relayed)
+        if self.sampling.draws_proposals:
+            return
         for other in self.drafts.values():
             if other is not draft and other.peer.law == draft.peer.law:
                 other.link.branches(relayed)
@@ -210,6 +228,7 @@ class Session:
         started_ns = time.perf_counter_ns()
         verdict, tokens = self._answer.take(verdict)
         self.stats.guesses.note(self.tree.root, verdict.tokens)
+        self._judge(verdict.tokens)
         self.tree.commit(verdict.tokens, fresh=verdict.fresh)
         has_waited = self._plan.policy.min_depth > 0
         self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
@@ -258,6 +277,20 @@ class Session:
             self._let_go(self.verify)
             self.verify = None
 
+    def _judge(self, tokens: Sequence[int]) -> None:
+        """Tells what became of each draft's guesses, before `tokens` are committed. Which drafts a
+        session has must come of nothing that is undecided (exactness, trap 2).
+        """
+        node: TreeNode | None = self.tree.root
+        for token in tokens:
+            if node is None:
+                return
+            guessed = {i >> DRAFT_INDEX_SHIFT for c in node.children.values() for i in c.ids}
+            node = node.children.get(token)
+            right = {i >> DRAFT_INDEX_SHIFT for i in node.ids} if node is not None else set()
+            for index in guessed & self.drafts.keys():
+                self.drafts[index].peer.judge(index in right)
+
     def _replan(self, verdict: Verdict) -> None:
         new_plan = plan(self._seen, self.limits, bool(self.drafts), self._plan)
         commit = DraftCommit(verdict.base, verdict.tokens, None, verdict.fresh)
@@ -271,7 +304,8 @@ class Session:
 
     def _divide(self) -> None:
         """Gives each draft its part of the tree; it is told with the next verdict."""
-        self._shares = shares({index: draft.peer.law for index, draft in self.drafts.items()})
+        laws = {index: draft.peer.law for index, draft in self.drafts.items()}
+        self._shares = shares(laws, draws=self.sampling.draws_proposals)
 
     def _leave(self, draft: Attached) -> None:
         if self.drafts.pop(draft.index, None) is not None:

@@ -216,6 +216,7 @@ class _Request:
                 tokens=(RIGHT,) * (accepted + 1),
                 node_ids=(FIRST_ID,) * accepted + (0,),
                 drafted=len(subtree),
+                missed=subtree.has_children(row),
                 timing=StepTiming(
                     wait_us=round(wait_us),
                     forward_us=round(forward_us),

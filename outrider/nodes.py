@@ -79,3 +79,7 @@ class Subtree:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def has_children(self, row: int) -> bool:
+        """Whether drafted tokens are tested for the place behind that row."""
+        return bool(self.children[row])

@@ -5,7 +5,7 @@ it is taken (exactness, trap 2).
 """
 
 import heapq
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outrider.nodes import Draw, Subtree, TreeNode
 
@@ -27,11 +27,11 @@ def select(
     return selection.take(budget)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """How a child can be taken: as LISTED (`draw` None) or by a draw of its token.
 
-    `weight` is its chance, `below` what its own children are weighed with.
+    `weight` is its chance, `below` what its own children are weighed with. (A tuple, for a busy
+    verifier makes thousands between two passes.)
     """
 
     child: TreeNode
@@ -47,6 +47,12 @@ def ways(node: TreeNode, survival: float) -> list[Way]:
     of the node. Where a later draw may be of a child's token too, and have left descendants there,
     they wait for it: with what is below a child nothing must show of a draw that was not taken.
     """
+    if not node.draws:
+        return [
+            Way(child, None, weight := survival * child.chance, weight)
+            for child in node.children.values()
+            if child.chance >= 0
+        ]
     weights: list[float] = []
     for draw in node.draws:
         weights.append(min(survival * draw.chance, *weights[-1:], survival))
@@ -69,15 +75,16 @@ def ways(node: TreeNode, survival: float) -> list[Way]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """A node that could be taken next; `survival` is what its own children are weighed with."""
+class _Offer(NamedTuple):
+    """A way to a node that could be taken next, of a parent that was taken as `row`. Offers are
+    ordered: the heaviest first, of equal ones the first that was made.
+    """
 
+    minus_weight: float
+    order: int
     part: "_Part"
-    parent: TreeNode
-    child: TreeNode
-    draw: Draw | None
-    survival: float
+    row: int
+    way: Way
 
 
 class Selection:
@@ -101,7 +108,7 @@ class Selection:
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
-        self._heap: list[tuple[float, int, _Offer]] = []
+        self._heap: list[_Offer] = []
         self._order = 0
 
     def add(
@@ -113,69 +120,62 @@ class Selection:
         min_chance: float = 0.0,
     ) -> int:
         """Lets a tree take part, with at most `most` nodes; returns its number."""
-        part = _Part(root, most, deepest, min_chance)
+        part = _Part(most, deepest, min_chance)
         self._parts.append(part)
-        self._push(part, root, 1.0)
+        self._push(part, 0, root, 1.0)
         return len(self._parts) - 1
 
     def take(self, budget: int) -> list[Subtree]:
         """The subtrees of all trees, together at most `budget` nodes."""
         left = budget
         while self._heap and left > 0:
-            offer = heapq.heappop(self._heap)[-1]
-            if offer.part.take(offer):
+            _, _, part, row, way = heapq.heappop(self._heap)
+            taken = part.take(row, way)
+            if taken is not None:
                 left -= 1
-                self._push(offer.part, offer.child, offer.survival)
+                self._push(part, taken, way.child, way.below)
         return [part.subtree() for part in self._parts]
 
-    def _push(self, part: "_Part", node: TreeNode, survival: float) -> None:
+    def _push(self, part: "_Part", row: int, node: TreeNode, survival: float) -> None:
         if part.deepest is not None and node.position >= part.deepest:
             return
         for way in ways(node, survival):
-            self._offer(way.weight, _Offer(part, node, way.child, way.draw, way.below))
-
-    def _offer(self, weight: float, offer: _Offer) -> None:
-        if weight < offer.part.min_chance:
-            return
-        self._order += 1
-        heapq.heappush(self._heap, (-weight, self._order, offer))
+            if way.weight >= part.min_chance:
+                self._order += 1
+                heapq.heappush(self._heap, _Offer(-way.weight, self._order, part, row, way))
 
 
 class _Part:
     """One tree of a selection and what is taken of it; row 0 is its root."""
 
-    def __init__(
-        self, root: TreeNode, most: int | None, deepest: int | None, min_chance: float
-    ) -> None:
+    def __init__(self, most: int | None, deepest: int | None, min_chance: float) -> None:
         self.most = most
         self.deepest = deepest
         self.min_chance = min_chance
-        self._rows: dict[int, int] = {id(root): 0}
         self._nodes: list[TreeNode] = []
         self._parents: list[int] = []
         self._children: list[dict[int, int]] = [{}]
         self._draws: list[list[Draw]] = [[]]
 
-    def take(self, offer: _Offer) -> bool:
-        """Takes what is offered; returns whether that is one node more.
+    def take(self, row: int, way: Way) -> int | None:
+        """Takes a way down from `row`; returns the row of the node if that is one node more.
 
         A full tree takes no draw either: a later one must not be tested without an earlier one.
         """
         if self.most is not None and len(self._nodes) >= self.most:
-            return False
-        child, row = offer.child, self._rows[id(offer.parent)]
-        is_known = id(child) in self._rows
-        if offer.draw is not None:
-            self._draws[row].append(offer.draw)
-        if is_known:
-            return False
-        self._rows[id(child)] = len(self._nodes) + 1
-        self._children[row][child.token] = len(self._nodes) + 1
+            return None
+        child, draw = way.child, way.draw
+        if draw is not None:
+            self._draws[row].append(draw)
+        siblings = self._children[row]
+        if child.token in siblings:
+            return None
         self._nodes.append(child)
+        taken = siblings[child.token] = len(self._nodes)
         self._parents.append(row)
         self._children.append({})
         self._draws.append([])
-        return True
+        return taken
 
     def subtree(self) -> Subtree:
         """What is taken, parents first."""

@@ -85,16 +85,16 @@ class TokenTree:
         Raises InvalidArgumentError, with the tree unchanged, where a SAMPLED node has no row, a row
         that gives its token no probability, or one that its token was drawn from before.
         """
-        rows = {row.parent_id: row for row in chunk.rows}
+        rows = {row.parent_id: row for row in chunk.rows} if chunk.rows else {}
         if len(self._committed_ids) > 4 * self.capacity:
             oldest = len(self.committed) - REMEMBERED_TOKENS
             self._committed_ids = {i: p for i, p in self._committed_ids.items() if p >= oldest}
-        chunk_ids = {node.id for node in chunk.nodes}
+        sampled = [node for node in chunk.nodes if node.kind is NodeKind.SAMPLED]
+        chunk_ids = {node.id for node in chunk.nodes} if sampled else set()
         drawn: dict[tuple[RowKey, int], int] = {}
-        for node in chunk.nodes:
-            if node.kind is NodeKind.SAMPLED:
-                self._check(node, rows, chunk_ids)
-                self._check_drawn_once(node, drawn)
+        for node in sampled:
+            self._check(node, rows, chunk_ids)
+            self._check_drawn_once(node, drawn)
         counts = dict.fromkeys(("added", "already_committed", "duplicate", "dropped", "refused"), 0)
         for node in chunk.nodes:
             counts[self._add(node, rows)] += 1

@@ -231,7 +231,9 @@ class DraftPlan:
 
     `depth` 0 stops it. `max_nodes` of its own may be alive, `max_bytes` of chunks be sent between
     two commits. Below a node whose chances multiply to less than `min_chance` nothing is drafted.
-    Of the branches it has the share number `share` of `shares`.
+    Of the branches it has the share number `share` of `shares`. The verifier waits for a tree that
+    is `min_depth` deep: the path of first children comes before all else up to there, whatever its
+    chance.
     """
 
     depth: int = 8
@@ -243,6 +245,7 @@ class DraftPlan:
     part: DraftPart = DraftPart.CHAIN
     share: int = 0
     shares: int = 1
+    min_depth: int = 0
 
     def __post_init__(self) -> None:
         _require(0 <= self.depth <= 256, f"depth is {self.depth}; give 0 to 256")
@@ -265,6 +268,7 @@ class DraftPlan:
             f"the share is number {self.share} of {self.shares}; give a number from 0 on that is "
             f"below that of shares, which is at most {MAX_DRAFT_INDEX}",
         )
+        _require(0 <= self.min_depth <= 256, f"min_depth is {self.min_depth}; give 0 to 256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +325,8 @@ class Verdict:
     """The outcome of one pass: the accepted path, then the target's own token (node id 0).
 
     `logprobs` has an entry for each token where they were asked for. `fresh` says that the last
-    token was drawn after a look at what was drafted below it: all of that is spent.
+    token was drawn after a look at what was drafted below it: all of that is spent. `missed` says
+    that drafted tokens were tested for the place of the last token, and none was taken.
     """
 
     round_index: int
@@ -333,6 +338,7 @@ class Verdict:
     timing: StepTiming = field(default_factory=StepTiming)
     logprobs: tuple[TokenLogprobs, ...] = ()
     fresh: bool = False
+    missed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,10 @@ from outrider.selection import Selection
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
 from outrider.types import VerifyOpening
-from verify_service.sessions import Batch, Session
+from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
+from verify_service.settled import Batch
+from verify_service.trees import Trees
 from verify_service.verifier import Outcome, Verifier, Work
 
 PROMPT_SHARE = 0.25
@@ -47,6 +49,7 @@ class Scheduler:
         self._promised: list[VerifyOpening] = []
         self._thread = ModelThread("target")
         self._workers = Workers("compile")
+        self._trees = Trees()
         self._changed = asyncio.Event()
         self._is_draining = False
         self._is_stopped = False
@@ -99,6 +102,15 @@ class Scheduler:
         """Something changed that may make a session ready."""
         self._changed.set()
 
+    def hear(self, session: Session) -> None:
+        """A session was told something. While the model runs a tree can grow, for the target stands
+        idle where that is left to be done between two passes.
+        """
+        with self._trees.if_free() as is_free:
+            if is_free:
+                session.take_news()
+        self.wake()
+
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
         self._is_draining = True
@@ -146,6 +158,10 @@ class Scheduler:
 
         Returns when to look again, None: at once.
         """
+        with self._trees.held():
+            return self._rounds_with_trees()
+
+    def _rounds_with_trees(self) -> float | None:
         while True:
             sessions = list(self._sessions.values())
             for session in sessions:
@@ -237,7 +253,7 @@ class Scheduler:
     def _step(self, works: list[Work]) -> list[Outcome | OutriderError]:
         """One pass; where it cannot be run whole, each session tries alone and fails alone."""
         try:
-            return self.verifier.step(works)
+            return self.verifier.step(works, self._trees.lent())
         except OutriderError as error:
             if len(works) == 1:
                 return [error]

@@ -96,10 +96,12 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
             while True:
                 for verdict in session.read():
                     yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
+                    if verdict.finish_reason is not None:
+                        return
                 if session.error is not None:
                     raise session.error
-                if not session.verdicts:
-                    if session.finish_reason is not None or reader.done():
+                if session.unread_since is None:
+                    if reader.done():
                         return
                     self._scheduler.wake()
                     session.changed.clear()
@@ -127,7 +129,7 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                         f"got {kind or 'an empty message'} in an open session; send extend, policy "
                         "or close"
                     )
-                self._scheduler.wake()
+                self._scheduler.hear(session)
         except OutriderError as error:
             session.fail(error)
         except grpc.aio.AioRpcError:

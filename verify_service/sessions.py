@@ -17,10 +17,10 @@ from outrider.types import (
     Chunk,
     FinishReason,
     ReadinessPolicy,
-    StepTiming,
     Verdict,
     VerifyOpening,
 )
+from verify_service.settled import Batch, Settled
 from verify_service.verifier import Outcome, Work
 
 MAX_UNREAD_VERDICTS = 64
@@ -28,31 +28,13 @@ MAX_UNREAD_VERDICTS = 64
 MAX_NEWS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A pass as a whole: its sessions, rows and decided tokens, and when the model had it.
-
-    For `gap_us` the model stood idle before it although a session of it was ready.
-    """
-
-    sessions: int
-    rows: int
-    tokens: int
-    started_at: float
-    ended_at: float
-    gap_us: int
-
-    def queued_us(self, ready_since: float) -> int:
-        """For how long a session waited for the model while that was busy with others."""
-        return max(0, int((self.started_at - ready_since) * 1e6) - self.gap_us)
-
-
 @dataclass(slots=True, eq=False)
 class Session:
     """State of one session. `changed` is set whenever there is something to tell the caller.
 
-    Two threads share it: the model's has the tree, the policy and all that passes change; the event
-    loop leaves what arrives in `_news`, reads verdicts, and may end it. `history` is the one at the
+    Two threads share it: the model's has the tree, the policy and all that passes change, which it
+    lends (`Trees`) while the model runs; the event loop leaves what arrives in `_news`, reads
+    verdicts, and may end it. `history` is the one at the
     committed tip; passes bring its next one (`Outcome.history`).
     """
 
@@ -71,7 +53,7 @@ class Session:
     enough_since: float | None = None
     is_closed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _unread: deque[tuple[float, Verdict]] = field(default_factory=deque)
+    _unread: deque[Settled] = field(default_factory=deque)
     _news: deque[tuple[float, Chunk | ReadinessPolicy]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -112,20 +94,22 @@ class Session:
         add to a path that ends the text.
         """
         wanted = min(self.policy.min_depth, self._room() - 1)
+        if wanted <= 0:
+            return True
         if self.opening.sampling.draws_proposals:
-            return self.tree.pending_at_tip >= min(wanted, 1)
+            return self.tree.pending_at_tip >= 1
         is_full = self.tree.pending >= self.tree.capacity
         return is_full or self.tree.depth >= wanted or self.tree.is_pending(self.history.ends)
 
     @property
     def verdicts(self) -> list[Verdict]:
         """Those that wait for the caller."""
-        return [verdict for _, verdict in self._unread]
+        return [settled.verdict for settled in self._unread]
 
     @property
     def unread_since(self) -> float | None:
         """When the oldest of them fell."""
-        return self._unread[0][0] if self._unread else None
+        return self._unread[0].at if self._unread else None
 
     def tell(self, news: Chunk | ReadinessPolicy, now: float) -> None:
         """Nodes for the tree, or a new policy; in effect from the next look at the session on.
@@ -204,39 +188,33 @@ class Session:
         tokens, self.finish_reason = self._cut(tokens, outcome.complete_at)
         ids = self.tree.commit(tokens, fresh=outcome.acceptance.fresh)
         self.history = outcome.history  # of the whole run; where that was cut, nothing follows
-        accepted = min(len(path), len(tokens))
-        verdict = Verdict(
+        settled = Settled(
+            at=now,
             round_index=self.round_index,
             base=base,
             tokens=tuple(tokens),
-            node_ids=tuple(ids[i][0] if i < accepted and ids[i] else 0 for i in range(len(tokens))),
-            drafted=len(work.subtree),
+            ids=tuple(ids),
+            accepted=len(path),
             finish_reason=self.finish_reason,
-            timing=StepTiming(
-                wait_us=max(0, int((batch.started_at - self.last_verdict_at) * 1e6)),
-                forward_us=outcome.forward_us,
-                accept_us=outcome.accept_us,
-                rows=work.num_tokens,
-                batch_sessions=batch.sessions,
-                queue_us=batch.queued_us(self.ready_since(batch.started_at)),
-                batch_rows=batch.rows,
-                batch_tokens=batch.tokens,
-                gap_us=batch.gap_us,
-            ),
-            logprobs=outcome.logprobs[: len(tokens)],
-            fresh=outcome.acceptance.fresh,
+            drafted=len(work.subtree),
+            missed=len(tokens) > len(path) and work.subtree.has_children(path[-1] if path else 0),
+            rows=work.num_tokens,
+            outcome=outcome,
+            batch=batch,
+            wait_us=max(0, int((batch.started_at - self.last_verdict_at) * 1e6)),
+            queue_us=batch.queued_us(self.ready_since(batch.started_at)),
         )
         self.round_index += 1
         self.last_verdict_at = now
         self.enough_since = None
         self._note_candidates(batch.ended_at)
-        self._unread.append((now, verdict))
+        self._unread.append(settled)
 
     def read(self) -> list[Verdict]:
         """Takes the verdicts that wait for the caller."""
         verdicts = []
         while self._unread:
-            verdicts.append(self._unread.popleft()[1])
+            verdicts.append(self._unread.popleft().verdict)
         return verdicts
 
     def fail(self, error: OutriderError) -> None:

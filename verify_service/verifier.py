@@ -5,6 +5,7 @@ Knows models and rules; knows no gRPC, no clock policy and no queues.
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from outrider.sampling.history import History
 from outrider.sampling.logprobs import token_logprobs
 from outrider.sampling.noise import Noise
 from outrider.sampling.rules import Acceptance
+from outrider.sampling.together import Question, accept_together
 from outrider.tree import Subtree
 from outrider.types import SamplingParams, TokenLogprobs, VerifyOpening
 
@@ -48,6 +50,22 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Log-probabilities that were asked for and are yet to be worked out, beside the next pass.
+
+    `rows` [tokens, vocab] are on the CPU: a device is busy with that pass.
+    """
+
+    rows: Tensor
+    tokens: tuple[int, ...]
+    alternatives: int
+
+    def of(self, count: int) -> tuple[TokenLogprobs, ...]:
+        """Those of the first `count` tokens."""
+        return token_logprobs(self.rows[:count], self.tokens[:count], self.alternatives)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """`acceptance` is None for a prompt chunk; times are in microseconds. `logprobs` are those of
     the accepted tokens and of the target's own, where they were asked for. `history` is the one
@@ -57,7 +75,7 @@ class Outcome:
     acceptance: Acceptance | None
     forward_us: int
     accept_us: int
-    logprobs: tuple[TokenLogprobs, ...] = ()
+    logprobs: Logprobs | None = None
     history: History = field(default_factory=History)
     complete_at: int | None = None
 
@@ -110,49 +128,76 @@ class Verifier:
         """Frees the sequence."""
         self.model.close(sequence)
 
-    def step(self, works: Sequence[Work]) -> list[Outcome | OutriderError]:
+    def step(
+        self, works: Sequence[Work], beside: AbstractContextManager[None] | None = None
+    ) -> list[Outcome | OutriderError]:
         """One target pass. An error of one session stands in its place and leaves the others alone.
 
+        `beside` is entered while the model runs: what others may touch meanwhile.
         Raises CapacityError, with nothing changed, where the KV cache cannot hold the pass.
         """
         feeds = [_feed(work) for work in works]
         started = time.perf_counter_ns()
         self.started_at = time.monotonic()
-        logits = self.model.forward(feeds)
+        with beside or nullcontext():
+            logits = self.model.forward(feeds)
         self.ended_at = time.monotonic()
         forward_us = (time.perf_counter_ns() - started) // 1000
         self.times = self.times.add(sum(work.num_tokens for work in works), forward_us)
+        decided = _decided(works, logits)
+        share_us = (time.monotonic() - self.ended_at) * 1e6 / len(works)
         outcomes: list[Outcome | OutriderError] = []
-        for work, rows in zip(works, logits, strict=True):
+        for work, rows, acceptance in zip(works, logits, decided, strict=True):
             try:
-                outcomes.append(self._settle(work, rows, forward_us))
+                outcomes.append(self._settle(work, rows, acceptance, forward_us, share_us))
             except OutriderError as error:
                 outcomes.append(error)
         return outcomes
 
-    def _settle(self, work: Work, rows: Tensor, forward_us: int) -> Outcome:
-        """Decides, then commits to the KV cache exactly what stands."""
+    def _settle(
+        self,
+        work: Work,
+        rows: Tensor,
+        acceptance: Acceptance | None,
+        forward_us: int,
+        share_us: float,
+    ) -> Outcome:
+        """Decides what is not decided, then commits to the KV cache exactly what stands."""
         started = time.perf_counter_ns()
         end = work.sequence.next_node - (len(work.subtree) if work.subtree is not None else 0)
         first = end - len(work.pending)
         path = list(range(first, end))
-        acceptance = None
-        logprobs: tuple[TokenLogprobs, ...] = ()
+        logprobs = None
         history, complete_at = work.history, None
         if work.subtree is not None:
-            acceptance = accept(
-                work.subtree, rows, work.sampling, work.noise, work.position, work.history
-            )
+            if acceptance is None:
+                acceptance = accept(
+                    work.subtree, rows, work.sampling, work.noise, work.position, work.history
+                )
             path += [end + row - 1 for row in acceptance.path]
             tokens = [work.subtree.nodes[row - 1].token for row in acceptance.path]
             tokens.append(acceptance.token)
             if work.logprobs is not None:
-                decided = rows[[0, *acceptance.path]]
-                logprobs = token_logprobs(decided, tokens, work.logprobs)
+                decided = rows[[0, *acceptance.path]].cpu()
+                logprobs = Logprobs(decided, tuple(tokens), work.logprobs)
             history, complete_at = _followed(work.history, tokens)
         self.model.keep(work.sequence, path)
-        accept_us = (time.perf_counter_ns() - started) // 1000
+        accept_us = int(share_us) + (time.perf_counter_ns() - started) // 1000
         return Outcome(acceptance, forward_us, accept_us, logprobs, history, complete_at)
+
+
+def _decided(works: Sequence[Work], logits: Sequence[Tensor]) -> list[Acceptance | None]:
+    """What can be decided together; None: has to be decided by itself, or nothing is to be."""
+    asked = [index for index, work in enumerate(works) if work.subtree is not None]
+    questions = [
+        Question(work.subtree, rows, work.sampling, work.noise, work.position, work.history)
+        for work, rows in zip(works, logits, strict=True)
+        if work.subtree is not None
+    ]
+    decided: list[Acceptance | None] = [None] * len(works)
+    for index, acceptance in zip(asked, accept_together(questions), strict=True):
+        decided[index] = acceptance
+    return decided
 
 
 def _followed(history: History, tokens: Sequence[int]) -> tuple[History, int | None]:

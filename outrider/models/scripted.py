@@ -195,8 +195,8 @@ class ScriptedModel:
         return self.cells.open(token_ids)
 
     def forward(self, feeds: Sequence[Feed]) -> list[Tensor]:
-        """Float32 [len(rows), vocab] per feed; sleeps `step_ms` and `row_ms` for each token, with
-        its device held where it has one.
+        """Float32 [len(rows), vocab] per feed; takes `step_ms` and `row_ms` for each token, its own
+        arithmetic included, with its device held where it has one.
         """
         if not feeds:
             return []
@@ -210,13 +210,15 @@ class ScriptedModel:
         ]
         if self._symbols:
             contexts = [[self._symbols[token] for token in context] for context in contexts]
-        logits = scripted_logits(self.law, contexts)
-        if self._symbols:
-            logits = logits[:, list(self._symbols)]
-        duration_s = self._step_s + self._row_s * sum(len(feed.tokens) for feed in feeds)
-        if duration_s > 0:
-            with self._device.held() if self._device is not None else nullcontext():
-                time.sleep(duration_s)
+        with self._device.held() if self._device is not None else nullcontext():
+            ends_at = time.perf_counter() + self._step_s
+            ends_at += self._row_s * sum(len(feed.tokens) for feed in feeds)
+            logits = scripted_logits(self.law, contexts)
+            if self._symbols:
+                logits = logits[:, list(self._symbols)]
+            left_s = ends_at - time.perf_counter()
+            if left_s > 0:
+                time.sleep(left_s)
         return list(torch.split(logits, [len(feed.rows) for feed in feeds]))
 
     def keep(

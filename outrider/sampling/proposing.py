@@ -1,6 +1,7 @@
 """What a draft proposes at a node, given its logits: the counterpart of the acceptance rules."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,34 +76,78 @@ def propose(
     width - 1 tokens and sample one outside of them (Hu et al., ICLR 2025).
     """
     logits = process(logits, sampling, history)
+    if not sampling.draws_proposals:
+        return propose_listed(logits[None], sampling, [noise], positions=[position], width=width)[0]
     if not bool(torch.isfinite(logits.max())):
         return Proposal()
-    if sampling.is_greedy:
-        top = _listed_top(logits.to(torch.float32).softmax(dim=-1), width)
-        return Proposal(tuple(replace(c, chance=_greedy_chance(c.q, i)) for i, c in enumerate(top)))
-    q = warp(logits, sampling)
-    if sampling.mode is AcceptanceMode.MATCH:
-        return Proposal(_listed_top(q, width))
-    if sampling.mode is AcceptanceMode.COUPLED:
-        return _raced(q, noise.race(q, max(width + 1, RIVALS), position, Stream.COUPLED), width)
-    return _listed_and_sampled(q, noise, position, width, top_k, draw_index)
+    return _listed_and_sampled(warp(logits, sampling), noise, position, width, top_k, draw_index)
 
 
-def _raced(q: Tensor, race: list[tuple[int, float]], width: int) -> Proposal:
-    """The first tokens of the race. The target's race has other weights, so a token that was close
-    to winning here may win there: its chance falls with a power of its time (fitted to a real pair;
-    the draft learns from there on).
+def propose_listed(
+    logits: Tensor,
+    sampling: SamplingParams,
+    noises: Sequence[DraftNoise],
+    *,
+    positions: Sequence[int],
+    width: int,
+) -> list[Proposal]:
+    """What `propose` says to each of several rows where the target decides and the request asks
+    nothing of the history: of all rows at once, which takes little longer than one.
+
+    logits: [nodes, vocab]; `noises` and `positions` are those of the rows, the seed in `sampling`
+    is not looked at.
     """
-    best = max(race[0][1], 1e-300)
-    lags = [min(math.log(max(time, 1e-300) / best), LONGEST_LEAD) for _, time in race]
-    weights = [math.exp(-RACE_STEEPNESS * lag) for lag in lags]
-    lead = lags[1] if len(lags) > 1 else LONGEST_LEAD
-    return Proposal(
-        tuple(
-            Candidate(token, float(q[token]), NodeKind.LISTED, weight / sum(weights), lag or lead)
-            for (token, _), weight, lag in list(zip(race, weights, lags, strict=True))[:width]
+    proposals = [Proposal()] * len(logits)
+    said = torch.isfinite(logits.amax(dim=-1)).nonzero().flatten().tolist()
+    if not said:
+        return proposals
+    if len(said) < len(logits):
+        logits = logits[said]
+    if sampling.is_greedy:
+        tops = _listed_tops(logits.to(torch.float32).softmax(dim=-1), width)
+        found = [
+            tuple(replace(c, chance=_greedy_chance(c.q, i)) for i, c in enumerate(top))
+            for top in tops
+        ]
+    elif sampling.mode is AcceptanceMode.MATCH:
+        found = _listed_tops(warp(logits, sampling), width)
+    else:
+        q = warp(logits, sampling)
+        count = max(width + 1, RIVALS)
+        races = [
+            noises[i].race(row, count, positions[i], Stream.COUPLED)
+            for i, row in zip(said, q, strict=True)
+        ]
+        found = _raced(q, races, width)
+    for i, candidates in zip(said, found, strict=True):
+        proposals[i] = Proposal(candidates)
+    return proposals
+
+
+def _raced(
+    q: Tensor, races: Sequence[list[tuple[int, float]]], width: int
+) -> list[tuple[Candidate, ...]]:
+    """The first tokens of each row's race. The target's race has other weights, so a token that was
+    close to winning here may win there: its chance falls with a power of its time (fitted to a real
+    pair; the draft learns from there on).
+    """
+    rows = [row for row, race in enumerate(races) for _ in race[:width]]
+    tokens = [token for race in races for token, _ in race[:width]]
+    probs = iter(q[rows, tokens].tolist())
+    found: list[tuple[Candidate, ...]] = []
+    for race in races:
+        best = max(race[0][1], 1e-300)
+        lags = [min(math.log(max(time, 1e-300) / best), LONGEST_LEAD) for _, time in race]
+        weights = [math.exp(-RACE_STEEPNESS * lag) for lag in lags]
+        total = sum(weights)
+        lead = lags[1] if len(lags) > 1 else LONGEST_LEAD
+        found.append(
+            tuple(
+                Candidate(race[i][0], next(probs), NodeKind.LISTED, weights[i] / total, lag or lead)
+                for i, lag in enumerate(lags[:width])
+            )
         )
-    )
+    return found
 
 
 def _greedy_chance(q: float, rank: int) -> float:
@@ -112,10 +157,17 @@ def _greedy_chance(q: float, rank: int) -> float:
     return q * (2 - q) if rank == 0 else q
 
 
-def _listed_top(q: Tensor, width: int) -> tuple[Candidate, ...]:
+def _listed_tops(q: Tensor, width: int) -> list[tuple[Candidate, ...]]:
+    """The most likely tokens of each row; q: [nodes, vocab]."""
     top = q.topk(min(width, q.shape[-1]))
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return tuple(Candidate(t, prob, NodeKind.LISTED, prob, prob) for t, prob in pairs if prob > 0)
+    return [
+        tuple(
+            Candidate(token, prob, NodeKind.LISTED, prob, prob)
+            for token, prob in zip(tokens, probs, strict=True)
+            if prob > 0
+        )
+        for tokens, probs in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
 
 
 def _listed_and_sampled(
@@ -126,7 +178,7 @@ def _listed_and_sampled(
     The row is cut to its top_k tokens, renormalised and rounded to float32 *before* the draw: what
     is sent is what was sampled from (exactness, trap 1).
     """
-    listed = _listed_top(q, width - 1) if width > 1 else ()
+    listed = _listed_tops(q[None], width - 1)[0] if width > 1 else ()
     rest = q.clone()
     rest[[c.token for c in listed]] = 0.0
     top = rest.topk(min(top_k, rest.shape[-1]))

@@ -201,6 +201,7 @@ class DraftPlan(message.Message):
     PART_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
     SHARES_FIELD_NUMBER: builtins.int
+    MIN_DEPTH_FIELD_NUMBER: builtins.int
     depth: builtins.int
     """Nodes on the longest path below the committed tip; 0 stops drafting."""
     width: builtins.int
@@ -219,6 +220,8 @@ class DraftPlan(message.Message):
     """Of branches: the draft's share of them, from 0 on, and the number of shares."""
     shares: builtins.int
     """Number of shares, at least 1."""
+    min_depth: builtins.int
+    """The verifier waits for a tree so deep: the path of first children comes first up to there, whatever its chance."""
     def __init__(
         self,
         *,
@@ -231,10 +234,11 @@ class DraftPlan(message.Message):
         part: DraftPart.ValueType = ...,
         share: builtins.int = ...,
         shares: builtins.int = ...,
+        min_depth: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["depth", b"depth", "max_bytes", b"max_bytes", "max_nodes", b"max_nodes", "min_chance", b"min_chance", "part", b"part", "proposal_top_k", b"proposal_top_k", "share", b"share", "shares", b"shares", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["depth", b"depth", "max_bytes", b"max_bytes", "max_nodes", b"max_nodes", "min_chance", b"min_chance", "min_depth", b"min_depth", "part", b"part", "proposal_top_k", b"proposal_top_k", "share", b"share", "shares", b"shares", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -415,6 +415,7 @@ class Verdict(message.Message):
     TIMING_FIELD_NUMBER: builtins.int
     LOGPROBS_FIELD_NUMBER: builtins.int
     FRESH_FIELD_NUMBER: builtins.int
+    MISSED_FIELD_NUMBER: builtins.int
     round_index: builtins.int
     """Counts the session's verdicts from 0."""
     base: builtins.int
@@ -425,6 +426,8 @@ class Verdict(message.Message):
     """Set on the last verdict."""
     fresh: builtins.bool
     """The last token was drawn after a look at what was drafted below it: all of that is spent, on every side."""
+    missed: builtins.bool
+    """Drafted tokens were tested for the place of the last token, and none was taken."""
     @builtins.property
     def tokens(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
         """The tokens emitted, at least one: the accepted path, then the target's own token."""
@@ -453,10 +456,11 @@ class Verdict(message.Message):
         timing: common_pb2.StepTiming | None = ...,
         logprobs: abc.Iterable[TokenLogprobs] | None = ...,
         fresh: builtins.bool = ...,
+        missed: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["base", b"base", "drafted", b"drafted", "finish_reason", b"finish_reason", "fresh", b"fresh", "logprobs", b"logprobs", "node_ids", b"node_ids", "round_index", b"round_index", "timing", b"timing", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["base", b"base", "drafted", b"drafted", "finish_reason", b"finish_reason", "fresh", b"fresh", "logprobs", b"logprobs", "missed", b"missed", "node_ids", b"node_ids", "round_index", b"round_index", "timing", b"timing", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,12 +59,14 @@ def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int
         raise InvalidArgumentError(
             f"the chunk has {len(message.nodes)} nodes; send 1 to {MAX_CHUNK_NODES}"
         )
-    parents = {row.parent_id for row in message.rows}
-    if len(parents) != len(message.rows) or not parents <= {n.parent_id for n in message.nodes}:
-        raise InvalidArgumentError(
-            "the chunk has two proposal rows for one parent, or one for a parent without nodes"
-        )
-    nodes = tuple(_node_from(node, vocab_size, draft_index) for node in message.nodes)
+    if message.rows:
+        parents = {row.parent_id for row in message.rows}
+        drawn = {node.parent_id for node in message.nodes}
+        if len(parents) != len(message.rows) or not parents <= drawn:
+            raise InvalidArgumentError(
+                "the chunk has two proposal rows for one parent, or one for a parent without nodes"
+            )
+    nodes = tuple([_node_from(node, vocab_size, draft_index) for node in message.nodes])
     rows = tuple(_row_from(row, vocab_size) for row in message.rows)
     return Chunk(nodes, rows, message.step_us, message.known_tokens, message.held_us)
 
@@ -81,29 +83,25 @@ def branches_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: 
 
 
 def _node_from(message: common_pb2.Node, vocab_size: int, draft_index: int) -> Node:
-    owner = message.id >> DRAFT_INDEX_SHIFT
+    # Each field is read once: services see thousands of nodes a second.
+    number, token, q, chance = message.id, message.token, message.q, message.chance
+    owner = number >> DRAFT_INDEX_SHIFT
     if owner == 0 or (draft_index and owner != draft_index):
         raise InvalidArgumentError(
-            f"node {message.id} carries draft index {owner}; this draft's index is {draft_index}"
+            f"node {number} carries draft index {owner}; this draft's index is {draft_index}"
         )
-    if message.token >= vocab_size:
+    if token >= vocab_size:
         raise InvalidArgumentError(
-            f"node {message.id} has token {message.token}; the target knows {vocab_size} ids"
+            f"node {number} has token {token}; the target knows {vocab_size} ids"
         )
-    if not 0 <= message.q <= 1.0001:
-        raise InvalidArgumentError(f"node {message.id} has q = {message.q}; give 0 to 1")
-    if message.kind not in _KINDS:
-        raise InvalidArgumentError(f"node {message.id} is neither SAMPLED nor LISTED")
-    if not 0 <= message.chance <= 1.0001:
-        raise InvalidArgumentError(f"node {message.id} has chance = {message.chance}; give 0 to 1")
-    return Node(
-        message.id,
-        message.parent_id,
-        message.token,
-        message.q,
-        _KINDS[message.kind],
-        min(message.chance, 1.0),
-    )
+    if not 0 <= q <= 1.0001:
+        raise InvalidArgumentError(f"node {number} has q = {q}; give 0 to 1")
+    kind = _KINDS.get(message.kind)
+    if kind is None:
+        raise InvalidArgumentError(f"node {number} is neither SAMPLED nor LISTED")
+    if not 0 <= chance <= 1.0001:
+        raise InvalidArgumentError(f"node {number} has chance = {chance}; give 0 to 1")
+    return Node(number, message.parent_id, token, q, kind, min(chance, 1.0))
 
 
 def _row_from(message: common_pb2.ProposalRow, vocab_size: int) -> ProposalRow:
@@ -162,6 +160,7 @@ def plan_from(message: draft_pb2.DraftPlan) -> DraftPlan:
         _PARTS[message.part],
         message.share,
         message.shares,
+        message.min_depth,
     )
 
 
@@ -177,6 +176,7 @@ def plan_to(plan: DraftPlan) -> draft_pb2.DraftPlan:
         part=_PART_NUMBERS[plan.part],
         share=plan.share,
         shares=plan.shares,
+        min_depth=plan.min_depth,
     )
 
 
@@ -321,6 +321,7 @@ def verdict_from(message: verify_pb2.Verdict) -> Verdict:
             for entry in message.logprobs
         ),
         fresh=message.fresh,
+        missed=message.missed,
     )
 
 
@@ -354,6 +355,7 @@ def verdict_to(verdict: Verdict) -> verify_pb2.Verdict:
             for entry in verdict.logprobs
         ],
         fresh=verdict.fresh,
+        missed=verdict.missed,
     )
 
 

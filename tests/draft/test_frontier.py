@@ -140,3 +140,73 @@ def test_children_that_came_since_are_open_and_their_parent_no_longer() -> None:
     tree.grow(Chunk(tuple(nodes)))
     frontier.extend(tree.root)
     assert [(spot.node.token, spot.chance) for spot in frontier.best(9)] == [(1, 0.7), (0, 0.2)]
+
+
+def known(frontier: Frontier) -> list[tuple[int, float]]:
+    """The whole frontier in no order: nodes by identity, with their chances."""
+    return sorted((id(spot.node), spot.chance) for spot in frontier.best(10**6))
+
+
+@pytest.mark.parametrize("part", DraftPart)
+@pytest.mark.parametrize("is_likely", [True, False])
+def test_following_a_verdict_is_the_same_as_looking_at_the_tree_again(
+    random: Random, part: DraftPart, is_likely: bool
+) -> None:
+    tree = grown(random)
+    plan = DraftPlan(6, min_chance=0.02, part=part, share=1, shares=2)
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, plan)
+    for _ in range(4):
+        children = list(tree.root.children.values())
+        node = max(children, key=chance_of) if is_likely and children else None
+        node = node or (random.choice(children) if children else None)
+        tree.commit([node.token if node is not None else random.randrange(VOCAB)])
+        frontier.follow(tree.root, plan, {tree.root, *tree.root.descendants()})
+        again = Frontier(is_leaf)
+        again.restart(tree.root, plan)
+        expected = known(again)
+        assert [key for key, _ in known(frontier)] == [key for key, _ in expected]
+        assert [c for _, c in known(frontier)] == pytest.approx([c for _, c in expected])
+
+
+def test_a_draft_that_gets_another_part_looks_at_the_tree_again(random: Random) -> None:
+    tree = grown(random)
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(256, part=DraftPart.CHAIN))
+    live = {tree.root, *tree.root.descendants()}
+    for part in DraftPart:
+        plan = DraftPlan(256, part=part)
+        frontier.follow(tree.root, plan, live)
+        assert dict(known(frontier)) == places(tree, plan)
+
+
+@pytest.mark.parametrize("part", [DraftPart.CHAIN, DraftPart.TREE])
+def test_what_the_verifier_waits_for_comes_first_however_unlikely(part: DraftPart) -> None:
+    tree = TokenTree()
+    frontier = Frontier(is_leaf)
+    plan = DraftPlan(6, 2, min_chance=0.5, part=part, min_depth=3)
+    frontier.restart(tree.root, plan)
+    below, chances = 0, (0.4, 0.3)
+    for depth in range(3):
+        [spot] = frontier.best(1)
+        assert spot.is_awaited
+        assert (spot.node.position, frontier.missing) == (depth, 3 - depth)
+        ids = [1 << 24 | 2 * depth + i for i in range(2)]
+        nodes = (
+            Node(n, below, n % 2, 0.5, NodeKind.LISTED, c)
+            for n, c in zip(ids, chances, strict=True)
+        )
+        tree.grow(Chunk(tuple(nodes)))
+        frontier.extend(spot.node)
+        below = ids[0]
+    assert not frontier.best(9) and not frontier.missing, "deep enough, and less likely than 0.5"
+    tree.commit([0])
+    frontier.follow(tree.root, plan, {tree.root, *tree.root.descendants()})
+    assert (frontier.best(9)[0].node.position, frontier.missing) == (3, 1)
+
+
+def test_for_branches_nobody_waits() -> None:
+    tree = TokenTree()
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, DraftPlan(6, 2, part=DraftPart.BRANCHES, min_depth=3))
+    assert not frontier.missing

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -115,13 +116,18 @@ def test_a_row_is_cheap_without_step_time() -> None:
     assert min(durations) / 16 < 100e-6
 
 
-def test_step_time_is_per_pass_and_per_fed_token(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("arithmetic_s", "left_s"), [(0.0, 0.012), (0.002, 0.01), (0.02, None)])
+def test_step_time_is_per_pass_and_per_fed_token(
+    monkeypatch: pytest.MonkeyPatch, arithmetic_s: float, left_s: float | None
+) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(scripted.time, "sleep", slept.append)
+    clock = iter((100.0, 100.0 + arithmetic_s))
+    fake = SimpleNamespace(sleep=slept.append, perf_counter=lambda: next(clock))
+    monkeypatch.setattr(scripted, "time", fake)
     model = load_model("scripted:step_ms=10,row_ms=0.5")
     first, second = model.open([1]), model.open([2])
     model.forward([Feed.chain(first, [1, 2, 3], [2]), Feed.chain(second, [1], [0])])
-    assert slept == [pytest.approx(0.012)]
+    assert slept == ([] if left_s is None else [pytest.approx(left_s)])
 
 
 def test_models_that_share_a_device_compute_one_at_a_time(

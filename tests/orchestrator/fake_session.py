@@ -66,10 +66,14 @@ class FakePeer:
         self.law = name.rstrip("0123456789")
         self.sessions = 0
         self.round_trip_us = 100
+        self.judged: list[bool] = []
         self.client = self
 
     def note(self, chunk: Chunk) -> None:
         """Nobody asks how fast it is."""
+
+    def judge(self, is_right: bool) -> None:
+        self.judged.append(is_right)
 
     def draft(self, name: str, opening: DraftOpening, inbox: Any) -> FakeLink:
         return FakeLink(opening)

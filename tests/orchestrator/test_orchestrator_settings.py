@@ -143,7 +143,7 @@ def test_an_unknown_mode_is_refused_with_those_there_are(
 
 
 def test_the_planner_gets_what_is_set_and_plans_what_is_not() -> None:
-    assert read().limits() == Limits(7, 1, 64, None, None, True)
+    assert read().limits() == Limits(16, 3, 64, None, None, True)
     settings = read(
         *("--num-speculative-tokens", "5", "--width", "2", "--proposal-top-k", "16"),
         *("--wait-nodes", "0", "--max-wait-ms", "1.5", "--no-adaptive"),

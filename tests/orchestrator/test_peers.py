@@ -12,6 +12,7 @@ from support.processes import free_port
 from orchestrator import peers as peers_module
 from orchestrator.peers import Peers, tokenizer_misfit
 from outrider.errors import UnavailableError
+from outrider.pass_times import PassTimes
 from outrider.types import PROTOCOL_VERSION, ModelInfo
 from outrider.v1 import draft_pb2_grpc, verify_pb2, verify_pb2_grpc
 from outrider.wire.convert import info_to
@@ -154,6 +155,20 @@ async def test_the_vocabulary_is_fetched_once_a_tokenizer(local: Local) -> None:
     await peers.probe()
     await peers.verify.vocabulary()
     assert fake.vocabularies == first + 1
+    await peers.stop()
+
+
+async def test_what_was_learned_of_passes_is_forgotten_with_the_model_only(local: Local) -> None:
+    fake = FakeVerify()
+    peers = Peers(await local.fake_verify(fake), [])
+    await peers.probe()
+    learned = peers.verify.passes = PassTimes().add(1, 20_000)
+    peers.verify.fail("its stream broke")
+    await peers.probe()
+    assert peers.verify.passes == learned
+    fake.info = ModelInfo("another", "fake", "hash-1", 16, 100)
+    await peers.probe()
+    assert peers.verify.passes == PassTimes()
     await peers.stop()
 
 

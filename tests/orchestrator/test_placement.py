@@ -96,3 +96,8 @@ def test_drafts_of_one_model_divide_the_tree() -> None:
 def test_drafts_of_different_models_each_have_a_tree() -> None:
     assert set(shares({1: "smol", 2: "ngram", 3: "gemma"}).values()) == {Share()}
     assert shares({}) == {}
+
+
+def test_drafts_that_draw_go_down_one_path_each() -> None:
+    divided = shares({1: "smol", 2: "ngram", 3: "smol"}, draws=True)
+    assert divided == dict.fromkeys((1, 2, 3), Share(DraftPart.CHAIN))

@@ -171,6 +171,12 @@ def test_waiting_in_vain_is_given_up() -> None:
     assert not any(waits[20:])
 
 
+def test_drafts_make_first_what_the_verifier_waits_for() -> None:
+    for limits in (LIMITS, replace(LIMITS, wait_nodes=3, max_wait_us=9_000, run_ahead=False)):
+        made = plan(seen(0.8, step_us=500), limits, has_drafts=True)
+        assert made.draft.min_depth == made.policy.min_depth > 0
+
+
 def test_what_the_deployment_fixes_is_kept() -> None:
     fixed = replace(LIMITS, wait_nodes=3, max_wait_us=9_000, adaptive=False)
     policy = plan(seen(0.1, step_us=60_000), fixed, True).policy
@@ -230,8 +236,13 @@ def test_every_plan_is_one_that_the_services_take(
 def test_a_path_that_ended_for_lack_of_nodes_tested_nothing_more() -> None:
     whole = Observations().with_verdict(Verdict(0, 0, (1, 2, 3), (5, 6, 0), 2))
     assert (whole.tested, whole.accepted) == ((1, 1), (1, 1))
-    missed = Observations().with_verdict(Verdict(0, 0, (1, 2), (5, 0), 2))
+    missed = Observations().with_verdict(Verdict(0, 0, (1, 2), (5, 0), 2, missed=True))
     assert (missed.tested, missed.accepted) == ((1, 1), (1, 0))
+
+
+def test_rejected_siblings_of_an_accepted_path_are_no_miss_at_its_end() -> None:
+    whole = Observations().with_verdict(Verdict(0, 0, (1, 2, 3), (5, 6, 0), 6))
+    assert (whole.tested, whole.accepted) == ((1, 1), (1, 1))
 
 
 @given(st.lists(st.integers(0, 5), max_size=60))
@@ -240,7 +251,8 @@ def test_acceptance_at_each_place_is_what_was_seen_there(accepted: list[int]) ->
     observations = Observations()
     for count in accepted:
         ids = (*range(1, count + 1), 0)
-        observations = observations.with_verdict(Verdict(0, 0, (1,) * len(ids), ids, 5))
+        verdict = Verdict(0, 0, (1,) * len(ids), ids, 5, missed=count < 5)
+        observations = observations.with_verdict(verdict)
     survival = observations.survival(8)
     assert survival == sorted(survival, reverse=True)
     assert all(0 <= chance <= 1 for chance in survival)

@@ -10,6 +10,7 @@ from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.seeds import choice_seed
 from outrider.types import (
+    MAX_DRAFT_INDEX,
     AcceptanceMode,
     DraftPart,
     FinishReason,
@@ -133,6 +134,41 @@ def test_drafts_of_one_model_divide_the_tree_and_tell_each_other_what_they_make(
     s.detach(s.drafts[1], None)
     s.reconcile(verdict(1, 0))
     assert s.drafts[2].link.commits[-1].plan.part is DraftPart.TREE, "it has the whole tree now"
+
+
+@pytest.mark.parametrize("mode", [AcceptanceMode.REJECTION, AcceptanceMode.BLOCK])
+def test_drafts_that_draw_go_down_one_path_each_and_know_nothing_of_one_another(
+    mode: AcceptanceMode,
+) -> None:
+    s = session("smol1", "smol2", "ngram", mode=mode, sampling=SamplingParams(seed=0))
+    s.relay(s.drafts[1], chain(1, 0, 1))
+    s.reconcile(verdict(0, 0))
+    drafts = s.drafts.values()
+    assert {draft.link.opening.plan.part for draft in drafts} == {DraftPart.CHAIN}
+    assert {draft.plan.part for draft in drafts} == {DraftPart.CHAIN}
+    assert [draft.link.told for draft in drafts] == [[], [], []]
+
+
+def test_a_draft_is_judged_by_what_was_committed_where_it_had_a_guess() -> None:
+    s = session("a", "b", "silent")
+    a, b, silent = (draft.peer for draft in s.drafts.values())
+    s.relay(s.drafts[1], chain(1, 0, 1, 2))
+    s.relay(s.drafts[2], chain(2, 3, 1))
+    assert [a.judged, b.judged, silent.judged] == [[], [], []], "nothing is decided"
+    s.reconcile(verdict(0, 0, 2))
+    assert [a.judged, b.judged, silent.judged] == [[True, False], [False], []]
+
+
+def test_where_all_indices_are_used_up_drafts_stay_and_none_joins() -> None:
+    s = session()
+    for _ in range(MAX_DRAFT_INDEX):
+        s.attach(FakePeer("a"))
+        [draft] = s.drafts.values()
+        s.detach(draft, None)
+        assert s.may_have(draft.peer) == (draft.index < MAX_DRAFT_INDEX)
+    full = session(*("a" for _ in range(MAX_DRAFT_INDEX)))
+    assert full.may_have(full.drafts[MAX_DRAFT_INDEX].peer)
+    assert not full.may_have(FakePeer("b"))
 
 
 def test_a_node_id_sent_twice_breaks_the_protocol() -> None:

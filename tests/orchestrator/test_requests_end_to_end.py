@@ -9,7 +9,8 @@ from support.drafts import FakeDraft, PatternDraft, SilentDraft, opened
 from support.local import TARGET, Local, Running
 from support.waiting import until
 
-from orchestrator.peers import DraftPeer
+from orchestrator.peers import DraftPeer, VerifyPeer
+from orchestrator.session import Session
 from outrider.client import AsyncClient, Result
 from outrider.errors import InvalidArgumentError
 from outrider.models.scripted import ScriptedLaw
@@ -152,3 +153,22 @@ async def test_a_draft_of_another_tokenizer_is_told_with_how_much_it_can_say(
     client = await local.orchestrator(await local.verify(), addresses)
     notices = (await answered(client)).notices
     assert notices == ("draft x has another tokenizer: it drafts the 12 tokens that both have",)
+
+
+async def test_a_request_begins_with_what_others_learned_of_the_targets_passes(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[float] = []
+    opened_as_before = Session.open_verify
+
+    def open_verify(session: Session, peer: VerifyPeer, *, has_drafts: bool) -> None:
+        begun.append(session.passes.n)
+        opened_as_before(session, peer, has_drafts=has_drafts)
+
+    monkeypatch.setattr(Session, "open_verify", open_verify)
+    client = await local.orchestrator(await local.verify(), {"a": await local.draft(DRAFT)})
+    first = await answered(client)
+    await answered(client)
+    assert begun[0] == 0
+    assert begun[1] > 1
+    assert first.stats.target_passes > 1

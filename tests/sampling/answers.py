@@ -31,7 +31,8 @@ from outrider.types import (
     StopConditions,
     VerifyOpening,
 )
-from verify_service.sessions import Batch, Session
+from verify_service.sessions import Session
+from verify_service.settled import Batch
 from verify_service.verifier import Outcome, Verifier
 
 VOCAB = 6

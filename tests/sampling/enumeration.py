@@ -26,7 +26,6 @@ from outrider.types import (
     DRAFT_INDEX_SHIFT,
     AcceptanceMode,
     Chunk,
-    DraftPart,
     DraftPlan,
     NodeKind,
     SamplingParams,
@@ -233,7 +232,7 @@ class _Enumeration:
             for chance, after in self._make(state, action.number, action.depth, step):
                 yield chance, delivered(after, action.number)
         elif isinstance(action, Spread):
-            yield from self._spread(state, action.number, action.count, step)
+            yield from self._spread(state, action, step)
         elif isinstance(action, Deliver):
             yield 1.0, delivered(state, action.number)
         elif isinstance(action, Reopen):
@@ -266,17 +265,38 @@ class _Enumeration:
                 yield chance * further, final
 
     def _spread(
-        self, state: State, number: int, count: int, step: int, made: int = 0
+        self, state: State, action: Spread, step: int, made: int = 0, steps: int = 0
     ) -> Iterator[tuple[float, State]]:
         """All states after a draft has grown its tree where the production code would."""
-        tree = self._tree(state)
-        frontier = Frontier(lambda node: not node.children)
-        depth = self._simulation.length - len(state.emitted)
-        frontier.restart(tree.root, DraftPlan(depth, part=DraftPart.TREE))
-        spots = frontier.best(1) if count else []
-        if not spots:
+        spot = self._spot(state, action) if steps < action.count else None
+        if spot is None:
             yield 1.0, state
             return
+        prefix, parent_id = spot
+        number = action.number
+        first_id = state.indices[number] << DRAFT_INDEX_SHIFT | step * IDS_PER_ACTION + made
+        for chance, proposal in self._propose(number, prefix):
+            if not proposal.candidates:
+                yield chance, state
+                continue
+            chunk = self._simulation.send(chunk_of(proposal, parent_id, first_id))
+            after = replace(state, log=(*state.log, chunk))
+            made_now = made + len(proposal.candidates)
+            for further, final in self._spread(after, action, step, made_now, steps + 1):
+                yield chance * further, final
+
+    def _spot(self, state: State, action: Spread) -> tuple[Prefix, int] | None:
+        """Where a draft goes on next: the tokens down to there, and its name for the node."""
+        own = state.indices[action.number] if action.is_alone else None
+        tree = self._tree(state, own)
+        ends = self._simulation.history.ends
+        frontier = Frontier(lambda node: not node.children and node.token not in ends)
+        depth = self._simulation.length - len(state.emitted)
+        plan = DraftPlan(depth, part=action.part, min_chance=action.min_chance)
+        frontier.restart(tree.root, plan)
+        spots = frontier.best(1)
+        if not spots:
+            return None
         node = spots[0].node
         path: list[int] = []
         at: TreeNode | None = node
@@ -284,16 +304,7 @@ class _Enumeration:
             path.append(at.token)
             at = at.parent
         parent_id = node.position if node is tree.root else node.ids[0]
-        first_id = state.indices[number] << DRAFT_INDEX_SHIFT | step * IDS_PER_ACTION + made
-        for chance, proposal in self._propose(number, (*state.emitted, *reversed(path))):
-            if not proposal.candidates:
-                yield chance, state
-                continue
-            chunk = self._simulation.send(chunk_of(proposal, parent_id, first_id))
-            after = replace(state, log=(*state.log, chunk))
-            made_now = made + len(proposal.candidates)
-            for further, final in self._spread(after, number, count - 1, step, made_now):
-                yield chance * further, final
+        return (*state.emitted, *reversed(path)), parent_id
 
     def _propose(self, number: int, prefix: Prefix) -> list[tuple[float, Proposal]]:
         key = (number, prefix)
@@ -337,11 +348,13 @@ class _Enumeration:
             self._verdicts[key] = [(chance, commit) for commit, chance in law.items()]
         return self._verdicts[key]
 
-    def _tree(self, state: State) -> TokenTree:
+    def _tree(self, state: State, own: int | None = None) -> TokenTree:
+        """The verifier's tree; with `own` a draft's that knows only what that index drafted."""
         tree = TokenTree(capacity=self._simulation.capacity)
         for event in state.log:
             if isinstance(event, Chunk):
-                tree.grow(event)
+                if own in (None, event.nodes[0].id >> DRAFT_INDEX_SHIFT):
+                    tree.grow(event)
             elif isinstance(event, Prune):
                 tree.prune(event.keep)
             else:

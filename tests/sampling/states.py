@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from outrider.sampling.proposing import Proposal
 from outrider.tree import Subtree
-from outrider.types import Chunk, Node, NodeKind, ProposalRow
+from outrider.types import Chunk, DraftPart, Node, NodeKind, ProposalRow
 
 Prefix = tuple[int, ...]
 
@@ -34,12 +34,15 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A draft goes on below the most promising nodes of the whole tree, of other drafts too, one
-    after the other, `count` times; each proposal is delivered at once.
+    """A draft goes on where its plan says, `count` times, one proposal after the other; each is
+    delivered at once. It knows the nodes of the other drafts, or (`is_alone`) its own only.
     """
 
     number: int
     count: int
+    part: DraftPart = DraftPart.TREE
+    min_chance: float = 0.0
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from outrider.sampling.noise import PhiloxNoise, Stream
-from outrider.sampling.proposing import Proposal, propose
+from outrider.sampling.proposing import Proposal, propose, propose_listed
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
 
@@ -163,3 +163,37 @@ def test_the_sampled_token_has_the_law_of_the_row(
                 for token, prob in zip(proposal.row_ids, proposal.row_probs, strict=True)
             }
     assert law == pytest.approx(row, abs=1e-12)
+
+
+LISTING = [
+    GREEDY,
+    MATCH,
+    COUPLED,
+    SamplingParams(temperature=0.7, top_k=3, top_p=0.8, min_p=0.05),
+    SamplingParams(temperature=0.7, top_k=3, top_p=0.8, min_p=0.05, mode=AcceptanceMode.MATCH),
+]
+
+
+@pytest.mark.parametrize("sampling", LISTING, ids=lambda s: f"{s.mode.value}-{s.temperature}")
+@pytest.mark.parametrize("vocab", [2, 5, 64, 1000])
+@pytest.mark.parametrize("width", [1, 3])
+def test_rows_of_many_sessions_are_proposed_as_one_by_one_to_the_last_bit(
+    sampling: SamplingParams, vocab: int, width: int
+) -> None:
+    logits = torch.randn(9, vocab, generator=torch.Generator().manual_seed(vocab)) * 3
+    logits[1, : vocab // 2] = -torch.inf
+    logits[2] = -torch.inf
+    logits[3] = torch.nan
+    logits[4] = logits[4].round()  # many are equal
+    logits[5] = 0.0
+    noises = [PhiloxNoise(seed) for seed in range(9)]
+    positions = [7 * i for i in range(9)]
+    together = propose_listed(logits, sampling, noises, positions=positions, width=width)
+    for i, (row, noise) in enumerate(zip(logits, noises, strict=True)):
+        alone = propose(
+            row, sampling, noise, position=positions[i], width=width, top_k=64, draw_index=i
+        )
+        assert together[i] == alone
+    assert [bool(proposal.candidates) for proposal in together] == [
+        i not in (2, 3) for i in range(9)
+    ]

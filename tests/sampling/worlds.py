@@ -1,5 +1,6 @@
 """Targets and drafts for the enumeration: tables of distributions, and strategies for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -48,6 +49,19 @@ class Table:
         """The distribution after a prefix, float64 [vocab]."""
         slot = sum((token + 1) * 7**place for place, token in enumerate(prefix))
         row = torch.tensor(self.rows[slot % len(self.rows)], dtype=torch.float64)
+        return row / row.sum()
+
+
+@dataclass(frozen=True)
+class ByPrefix:
+    """Rows of unnormalised weights for some prefixes, and one for all others."""
+
+    rows: Mapping[Prefix, tuple[float, ...]]
+    rest: tuple[float, ...] = (1, 1, 1)
+
+    def __call__(self, prefix: Prefix) -> Tensor:
+        """The distribution after a prefix, float64 [vocab]."""
+        row = torch.tensor(self.rows.get(prefix, self.rest), dtype=torch.float64)
         return row / row.sum()
 
 

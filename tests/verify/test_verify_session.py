@@ -24,7 +24,8 @@ from outrider.types import (
     StopConditions,
     VerifyOpening,
 )
-from verify_service.sessions import MAX_UNREAD_VERDICTS, Batch, Session
+from verify_service.sessions import MAX_UNREAD_VERDICTS, Session
+from verify_service.settled import Batch
 from verify_service.verifier import Outcome, Verifier
 
 PROMPT = (1, 2, 3)

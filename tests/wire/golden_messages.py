@@ -63,6 +63,7 @@ PLAN = draft.DraftPlan(
     part="DRAFT_PART_BRANCHES",
     share=1,
     shares=3,
+    min_depth=5,
 )
 POLICY = verify.ReadinessPolicy(min_depth=2, max_wait_us=5000, max_rows=14, min_chance=0.125)
 CHAT = common.Chat(messages=[common.ChatMessage(role="user", content="hé")])
@@ -139,6 +140,7 @@ VERDICT = verify.Verdict(
         verify.TokenLogprobs(logprob=0),
     ],
     fresh=True,
+    missed=True,
 )
 HOST = common.HostFacts(
     version="0.1.0",

@@ -92,6 +92,7 @@ def plans_of(draw: st.DrawFn) -> DraftPlan:
         draw(st.sampled_from(DraftPart)),
         draw(st.integers(0, shares - 1)),
         shares,
+        draw(st.integers(0, 256)),
     )
 
 
@@ -182,5 +183,6 @@ def verdicts(draw: st.DrawFn) -> Verdict:
         draw(st.none() | st.sampled_from(FinishReason)),
         draw(st.builds(StepTiming, U64, U64, U64, U32, U32, U64, U32, U32, U64)),
         draw(st.just(()) | st.tuples(*[logprobs] * len(tokens))),
+        draw(st.booleans()),
         draw(st.booleans()),
     )

@@ -1,0 +1,126 @@
+"""Trees grow while the model runs; between two passes nothing else may touch them."""
+
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from draft.gated import GatedModel
+from support.models import alone
+from support.waiting import until
+
+from outrider.models.scripted import ScriptedLaw
+from outrider.types import (
+    Chunk,
+    Node,
+    NodeKind,
+    ReadinessPolicy,
+    SamplingParams,
+    StopConditions,
+    VerifyOpening,
+)
+from verify_service.scheduler import Scheduler
+from verify_service.settings import VerifySettings
+from verify_service.trees import Trees
+from verify_service.verifier import Verifier
+
+PROMPT = (1, 2)
+TEXT = alone(ScriptedLaw(vocab=8), PROMPT, 6)
+
+
+def drafted(tokens: list[int], base: int = 0) -> Chunk:
+    """A path below the token that was committed last."""
+    ids = [base, *(1 << 24 | base + i for i in range(len(tokens)))]
+    return Chunk(
+        tuple(
+            Node(ids[i + 1], ids[i], token, 0.9, NodeKind.LISTED) for i, token in enumerate(tokens)
+        )
+    )
+
+
+@pytest.fixture
+async def model() -> GatedModel:
+    return GatedModel("vocab=8", 4096)
+
+
+@pytest.fixture
+async def scheduler(model: GatedModel) -> AsyncIterator[Scheduler]:
+    made = Scheduler(Verifier(model), VerifySettings(kv_tokens=4096))
+    yield made
+    model.release()
+    await made.stop()
+
+
+def opening() -> VerifyOpening:
+    return VerifyOpening(
+        "s",
+        PROMPT,
+        (),
+        SamplingParams(temperature=0, seed=0),
+        StopConditions(len(TEXT), ignore_eos=True),
+        ReadinessPolicy(max_rows=8),
+    )
+
+
+async def test_what_arrives_during_a_pass_is_in_the_tree_before_it_ends(
+    scheduler: Scheduler, model: GatedModel
+) -> None:
+    model.hold("forward")
+    session = await scheduler.open(opening())
+    await model.wait_held()
+    session.tell(drafted(TEXT[:4]), 0.0)
+    scheduler.hear(session)
+    assert session.tree.pending == 4
+    model.release()
+    tokens: list[int] = []
+
+    def is_over() -> bool:
+        tokens.extend(token for verdict in session.read() for token in verdict.tokens)
+        return session.finish_reason is not None
+
+    await until(is_over, "the end of the answer")
+    assert tokens == TEXT
+    assert model.passes[1] == {0: tuple(TEXT[:4])}  # the committed token and what stands below it
+
+
+def test_between_passes_only_the_model_has_them() -> None:
+    trees = Trees()
+    with trees.held():
+        with trees.if_free() as has_them:
+            assert not has_them
+        with trees.lent(), trees.if_free() as has_them:
+            assert has_them
+        with trees.if_free() as has_them:
+            assert not has_them
+    with trees.if_free() as has_them:
+        assert has_them
+
+
+def test_a_loop_with_many_messages_lets_the_model_go_first() -> None:
+    trees = Trees()
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def model() -> None:
+        with trees.held():
+            is_held.set()
+            may_end.wait(20)
+
+    with trees.if_free() as has_them:
+        assert has_them
+        thread = threading.Thread(target=model)
+        thread.start()
+        while not trees._is_wanted:
+            pass
+    with trees.if_free() as has_them:
+        assert not has_them
+    assert is_held.wait(20)
+    may_end.set()
+    thread.join()
+
+
+def test_an_error_of_a_pass_leaves_them_with_the_model() -> None:
+    trees = Trees()
+    with trees.held():
+        with pytest.raises(RuntimeError), trees.lent():
+            raise RuntimeError
+        with trees.if_free() as has_them:
+            assert not has_them
