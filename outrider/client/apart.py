@@ -8,7 +8,7 @@ which are whole after an interruption at any point.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 READ_AHEAD = 16
 """Messages of a stream that wait for their reader, at most; gRPC holds the server up then."""
+
+PATIENCE_S = 1.0
+"""After the end of a client: answers that go with it are cancelled before it or after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Worker:
         self.post(begin)
 
     def end(self) -> None:
-        """No work follows."""
+        """No work follows, but what follows within a moment."""
         self._works.put(None)
 
 
@@ -136,8 +139,16 @@ def _outcome(work: Callable[[], T]) -> Outcome[T]:
 
 
 def _work(works: "SimpleQueue[Callable[[], object] | None]") -> None:
-    while (work := works.get()) is not None:
-        work()
+    patience_s: float | None = None
+    while True:
+        try:
+            work = works.get(timeout=patience_s)
+        except Empty:
+            return
+        if work is None:
+            patience_s = PATIENCE_S
+        else:
+            work()
 
 
 def _read(call: Any, permits: "SimpleQueue[bool]", arrivals: Outcomes[T]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 
 import pytest
 from scripted_orchestrator import (
@@ -13,6 +14,7 @@ from scripted_orchestrator import (
     started,
     tokens,
 )
+from support.waiting import until
 
 from outrider import AsyncClient, Client, RequestCancelledError, UnavailableError
 from outrider.client import Service, Token
@@ -153,6 +155,29 @@ async def test_dropping_the_last_reference_cancels_on_the_server(orchestrator, i
     gc.collect()
 
     await asyncio.wait_for(servicer.cancelled.wait(), 10)
+
+
+async def test_dropping_a_client_together_with_its_answer_cancels_on_the_server(orchestrator):
+    """In a cycle the client may be the first to go, and its thread with it."""
+    servicer = orchestrator.servicer
+    servicer.script = (started(), FIRST_VERDICT, HANG)
+    before = {thread for thread in threading.enumerate()}
+    client = Client(orchestrator.address)
+    generation = client.generate("hi")
+    await asyncio.to_thread(next, generation)
+    await asyncio.wait_for(servicer.hanging.wait(), 10)
+    cycle: list[object] = [client, generation]
+    cycle.append(cycle)
+
+    del client, generation, cycle
+    gc.collect()
+
+    await asyncio.wait_for(servicer.cancelled.wait(), 10)
+
+    def ours():
+        return [t for t in threading.enumerate() if t.name == "outrider-client" and t not in before]
+
+    await until(lambda: not ours(), "the end of its threads")
 
 
 async def test_cancel_from_another_thread_wakes_the_reader(orchestrator):
