@@ -23,6 +23,9 @@ MOST_RANKS = 4
 HIGHEST = 0.999
 """No chance is certain: a chain of certainties would never end."""
 
+LOWEST = 1e-6
+"""On the wire 0 says that nothing was estimated, which for a drawn token counts as 0.8."""
+
 _Q_EDGES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _LAG_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.5)
 
@@ -55,9 +58,9 @@ class Chances:
         """The chance that the target takes the candidate where it gets to its parent."""
         seen = self._outcomes.get(cell)
         if seen is None:
-            return min(candidate.chance, HIGHEST)
+            return min(max(candidate.chance, LOWEST), HIGHEST)
         chance = (seen.taken + GUESS_WEIGHT * candidate.chance) / (seen.tested + GUESS_WEIGHT)
-        return min(chance, HIGHEST)
+        return min(max(chance, LOWEST), HIGHEST)
 
     def learn(self, cell: Cell, is_taken: bool) -> None:
         """What became of a candidate whose parent was committed."""

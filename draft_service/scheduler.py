@@ -166,8 +166,11 @@ class Scheduler:
         seat.known_tokens = commit.base + len(commit.tokens)
 
     def adopt(self, seat: Seat, branches: Chunk) -> None:
-        """Takes in what other drafts of the session made."""
-        self._tell(seat, branches)
+        """Takes in what other drafts of the session made; it may go without where so much waits
+        already, behind a long prompt perhaps, that commits could find no room.
+        """
+        if len(seat.news) < MAX_UNAPPLIED_NEWS // 2:
+            self._tell(seat, branches)
 
     def _tell(self, seat: Seat, news: DraftCommit | Chunk) -> None:
         if len(seat.news) >= MAX_UNAPPLIED_NEWS:
@@ -258,7 +261,9 @@ class Scheduler:
                 elif result is not None:
                     seat.error = result
                     results.append((seat, result))
-            if time.perf_counter() >= ends_at:
+            # Drawn nodes leave before the next pass: whether there is one may depend on a token.
+            is_drawn = any(s.session.opening.sampling.draws_proposals for s in seats)
+            if is_drawn or time.perf_counter() >= ends_at:
                 return results, True
 
     def _commit_all(self) -> list[tuple[Seat, Result]]:

@@ -203,7 +203,14 @@ class DraftSession:
         return chunk
 
     def adopt(self, chunk: Chunk) -> None:
-        """Learns of nodes that other drafts of the session made."""
+        """Learns of nodes that other drafts of the session made.
+
+        Raises InvalidArgumentError where it draws: it may not go by what others drew (exactness).
+        """
+        if self.opening.sampling.draws_proposals:
+            raise InvalidArgumentError(
+                "a draft that draws its tokens was sent branches of others; send it none"
+            )
         self.tree.grow(chunk)
         made = [node for n in chunk.nodes if (node := self.tree.node(n.id)) is not None]
         if not self._frontier.append(made):
@@ -307,14 +314,11 @@ class DraftSession:
         return not is_end and len(self.model_ids) + depth < self.context_tokens
 
     def _growth(self) -> DraftPlan:
-        """The plan as its tree grows by it. Where drafts draw, a path that comes before all else
-        is the only one: once it ended, with a token that was drawn, others would overtake it.
+        """The plan as its tree grows by it. Where drafts draw, one path is all: what grew elsewhere
+        because a drawn token was no good place to go on would overtake that draw (exactness).
         """
-        plan = self.plan
-        is_waited_for = plan.part is DraftPart.TREE and plan.min_depth > 0
-        if is_waited_for and self.opening.sampling.draws_proposals:
-            return replace(plan, part=DraftPart.CHAIN)
-        return plan
+        is_drawn = self.opening.sampling.draws_proposals
+        return replace(self.plan, part=DraftPart.CHAIN) if is_drawn else self.plan
 
     @property
     def is_awaited(self) -> bool:
@@ -330,6 +334,8 @@ class DraftSession:
         """
         if self._sent_bytes >= self.plan.max_bytes:
             return 0
+        if self.next_counter + self.plan.width > 1 << DRAFT_INDEX_SHIFT:
+            return 0  # an id more would be another draft's, and so would the number of a draw
         # A cell for each own node that was alive at the last commit or was made since.
         room = max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
         missing = min(self._frontier.missing, room)

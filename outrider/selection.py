@@ -54,23 +54,21 @@ def ways(node: TreeNode, survival: float) -> list[Way]:
             if child.chance >= 0
         ]
     weights: list[float] = []
+    latest: dict[int, float] = {}
     for draw in node.draws:
         weights.append(min(survival * draw.chance, *weights[-1:], survival))
-    draws = list(zip(node.draws, weights, strict=True))
+        # Of the draws that may be of a token the last one weighs least.
+        latest |= dict.fromkeys(draw.row.ids, weights[-1])
 
-    def way(child: TreeNode, draw: Draw | None, weight: float, first: int) -> Way:
-        later = [w for other, w in draws[first:] if child.token in other.row.ids]
-        return Way(child, draw, weight, min([weight, *later]))
+    def way(child: TreeNode, draw: Draw | None, weight: float) -> Way:
+        return Way(child, draw, weight, min(weight, latest.get(child.token, weight)))
 
+    listed = [child for child in node.children.values() if child.chance >= 0]
     return [
+        *(way(child, None, survival * child.chance) for child in listed),
         *(
-            way(child, None, survival * child.chance, 0)
-            for child in node.children.values()
-            if child.chance >= 0
-        ),
-        *(
-            way(node.children[draw.token], draw, weight, index + 1)
-            for index, (draw, weight) in enumerate(draws)
+            way(node.children[draw.token], draw, weight)
+            for draw, weight in zip(node.draws, weights, strict=True)
         ),
     ]
 

@@ -18,9 +18,14 @@ def guess(evidence: float, chance: float = 0.5) -> Candidate:
 
 
 def test_before_any_outcome_the_first_guess_counts() -> None:
-    for chance in (0.0, 0.3, 0.9):
+    for chance in (0.01, 0.3, 0.9):
         candidate = guess(0.4, chance)
         assert Chances().of(candidate, cell_of(candidate, 0, GREEDY)) == chance
+
+
+def test_nothing_is_impossible_for_no_chance_means_that_none_was_estimated() -> None:
+    candidate = guess(0.4, 0.0)
+    assert 0 < Chances().of(candidate, cell_of(candidate, 0, GREEDY)) < 1e-3
 
 
 def test_nothing_is_certain() -> None:

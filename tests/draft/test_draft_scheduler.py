@@ -27,7 +27,15 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.base import Feed
-from outrider.types import AcceptanceMode, DraftCommit, DraftPlan, SamplingParams
+from outrider.types import (
+    AcceptanceMode,
+    Chunk,
+    DraftCommit,
+    DraftPlan,
+    Node,
+    NodeKind,
+    SamplingParams,
+)
 
 
 class FakeTime:
@@ -302,6 +310,40 @@ async def test_commits_that_pile_up_are_refused(
     with pytest.raises(CapacityError, match="1 messages wait"):
         scheduler.commit(seat, DraftCommit(1, (1,)))
     model.release()
+
+
+async def test_branches_that_pile_up_leave_room_for_commits(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "MAX_UNAPPLIED_NEWS", 4)
+    scheduler, model = start("tokenizer=any")
+    seat = await scheduler.open(opening())
+    model.hold("forward")
+    await model.wait_held()
+    for counter in range(9):
+        scheduler.adopt(seat, branch(counter))
+    scheduler.commit(seat, DraftCommit(0, (1,)))
+    scheduler.commit(seat, DraftCommit(1, (1,)))
+    assert [type(news) for news in seat.news] == [Chunk, Chunk, DraftCommit, DraftCommit]
+    model.release()
+
+
+async def test_a_draft_that_draws_is_told_nothing_of_what_others_drew(start: Start) -> None:
+    scheduler, _ = start("tokenizer=any")
+    rejection = SamplingParams(seed=1, mode=AcceptanceMode.REJECTION)
+    drawing = await scheduler.open(opening(sampling=rejection))
+    other = await scheduler.open(opening())
+    for seat in (drawing, other):
+        scheduler.adopt(seat, branch(0))
+    await until(lambda: not other.news and drawing.error is not None, "both to be looked at")
+    assert isinstance(drawing.error, InvalidArgumentError)
+    assert "branches of others" in str(drawing.error)
+    assert other.error is None
+
+
+def branch(counter: int) -> Chunk:
+    """Of draft 2, right below the tip of an empty answer."""
+    return Chunk((Node(2 << 24 | counter, 0, 5, 0.5, NodeKind.LISTED, 0.5),))
 
 
 class SlowFrom:
