@@ -353,7 +353,8 @@ class _Enumeration:
         tree = TokenTree(capacity=self._simulation.capacity)
         for event in state.log:
             if isinstance(event, Chunk):
-                if own in (None, event.nodes[0].id >> DRAFT_INDEX_SHIFT):
+                owners = {node.id >> DRAFT_INDEX_SHIFT for node in event.nodes}
+                if own is None or own in owners:
                     tree.grow(event)
             elif isinstance(event, Prune):
                 tree.prune(event.keep)
