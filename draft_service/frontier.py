@@ -7,7 +7,7 @@ Saguaro, arXiv 2603.03251, theorem 12, by measured instead of assumed chances).
 """
 
 import heapq
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from outrider.nodes import TreeNode
@@ -38,8 +38,8 @@ class _Place:
 class Frontier:
     """The open nodes of a tree: those that nobody has gone on below.
 
-    Whoever uses it says what `is_open`, calls `restart` for a new tree or one that others
-    have changed, `follow` when a part of it is left, `extend` when a node has got its children.
+    Whoever uses it says what `is_open`, calls `restart` for a new tree, `follow` when a part of
+    it is left, `extend` when a node has got its children, `append` when others have made nodes.
     """
 
     def __init__(self, is_open: Callable[[TreeNode], bool]) -> None:
@@ -104,6 +104,23 @@ class Frontier:
             if is_first:
                 self._first_end = child
             self._push(child)
+
+    def append(self, made: Sequence[TreeNode]) -> bool:
+        """`made`, parents first, have come; False, with nothing changed, where some of them are not
+        below leaves, so that others may rank otherwise now: then it has to look at all again.
+        """
+        parents = dict.fromkeys(node.parent for node in made)
+        new = set(made)
+        is_known = all(parent in new or parent in self._places for parent in parents)
+        children = [child for parent in parents if parent for child in parent.children.values()]
+        if not is_known or not all(child in new for child in children):
+            return False
+        if any(node in self._places for node in made):
+            return False
+        for parent in parents:
+            if parent is not None:
+                self.extend(parent)
+        return True
 
     def _begin(self, root: TreeNode, plan: DraftPlan) -> None:
         self._plan = plan

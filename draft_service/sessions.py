@@ -205,7 +205,9 @@ class DraftSession:
     def adopt(self, chunk: Chunk) -> None:
         """Learns of nodes that other drafts of the session made."""
         self.tree.grow(chunk)
-        self._frontier.restart(self.tree.root, self._growth())
+        made = [node for n in chunk.nodes if (node := self.tree.node(n.id)) is not None]
+        if not self._frontier.append(made):
+            self._frontier.restart(self.tree.root, self._growth())
 
     def next_id(self) -> int:
         """Id of the next node; no other node of the session has it."""

@@ -10,7 +10,7 @@ from outrider.types import Chunk, DraftCommit, DraftPlan
 from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
 
 MAX_OPEN_COMMITS = 64
-"""A draft that answers none of so many is no longer timed by the oldest."""
+"""A draft is not expected to be so many behind: the oldest no longer time it, nor let it send."""
 
 
 MOST_PLACES = 16
@@ -50,8 +50,12 @@ class Attached:
             self.stats.cached_tokens = opened.cached_tokens
 
     def allow(self, plan: DraftPlan) -> None:
-        """Lets it send what it can propose between two commits."""
-        self._allowance += plan.max_nodes if plan.depth else 0
+        """Lets it send what it can propose between two commits; what it did not send long ago it
+        cannot send now.
+        """
+        more = plan.max_nodes if plan.depth else 0
+        most = max(self._allowance, MAX_OPEN_COMMITS * plan.max_nodes)
+        self._allowance = min(self._allowance + more, most)
 
     def commit(self, commit: DraftCommit, plan: DraftPlan) -> None:
         """Tells it what was emitted, and its plan where that has changed."""

@@ -99,7 +99,8 @@ class Engine:
                         self._lose(session, draft, error)
             yield session.finished()
         finally:
-            self._peers.verify.passes = session.passes
+            if session.stats.target_passes:
+                self._peers.verify.learn(session.target, session.passes)
             session.close()
             self._requests -= 1
 
@@ -173,7 +174,14 @@ class Engine:
         usable = {d.name: d for d in self._peers.drafts if d.is_usable and session.may_have(d)}
         attached = [draft.peer.name for draft in session.drafts.values()]
         candidates = [
-            Candidate(d.name, d.law, d.sessions - attached.count(d.name), d.step_us, d.acceptance)
+            Candidate(
+                d.name,
+                d.law,
+                d.sessions - attached.count(d.name),
+                d.step_us,
+                d.acceptance,
+                d.name in attached,
+            )
             for d in usable.values()
         ]
         most = session.request.max_drafts

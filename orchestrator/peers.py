@@ -109,6 +109,11 @@ class VerifyPeer(Peer):
         self._vocabulary: Vocabulary | None = None
         self._fetching = asyncio.Lock()
 
+    def learn(self, target: ModelInfo, passes: PassTimes) -> None:
+        """What a session of `target` had learned when it ended."""
+        if target == self.info:
+            self.passes = passes
+
     async def probe(self) -> None:
         """As every peer; what was learned of another model's passes is forgotten."""
         known = self.info

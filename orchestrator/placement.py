@@ -16,13 +16,17 @@ from outrider.types import DraftPart
 FREE_SHARE = 0.02
 """A draft whose step takes less than this share of a pass is no load to anyone."""
 
+STILL_FREE = 2.0
+"""One that takes part already may take so much more: to leave and to come back costs a prefill."""
+
 MOST_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A draft as the placement sees it: `law` tells models apart, `sessions` share it without this
-    one, `acceptance` is the chance that the target takes its first guess.
+    one, `acceptance` is the chance that the target takes its first guess. `helps`: it takes part in
+    this session already.
     """
 
     name: str
@@ -30,6 +34,12 @@ class Candidate:
     sessions: int = 0
     step_us: float = 0.0
     acceptance: float = 0.75
+    helps: bool = False
+
+    def is_free(self, pass_us: float) -> bool:
+        """Whether it costs nothing beside a target pass of `pass_us` microseconds."""
+        most_us = FREE_SHARE * pass_us * (STILL_FREE if self.helps else 1.0)
+        return 0 < self.step_us < most_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ def place(
     (['b'], ['b', 'a'])
     """
     ranked = sorted(drafts, key=lambda d: -accepted_per_pass(d, pass_us))
-    free = [d for d in ranked if d.step_us and d.step_us < FREE_SHARE * pass_us]
+    free = [d for d in ranked if d.is_free(pass_us)]
     paid = [d for d in ranked if d not in free]
     allowed = max(1, len(paid) // max(1, sessions)) if each is None else each
     chosen = {d.name for d in (*paid[:allowed], *free)}

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.answer import Answer
 from orchestrator.attached import Attached
+from orchestrator.joining import alive
 from orchestrator.peers import DraftPeer, VerifyPeer
 from orchestrator.placement import Share, shares
 from orchestrator.planner import Limits, Observations, Plan, plan
@@ -41,6 +42,7 @@ from outrider.types import (
     VerifyOpening,
 )
 from outrider.vocabulary import Vocabulary
+from outrider.wire.convert import chunk_to
 from outrider.wire.draft_client import Done, Opened, RelayedChunk
 from outrider.wire.links import Arrival, Link
 from outrider.wire.verify_client import VerifyStream
@@ -141,7 +143,19 @@ class Session:
         )
         peer.sessions += 1
         self._seen = self._seen.with_round_trip(peer.round_trip_us)
+        self._tell_what_is_alive(self.drafts[index])
         self._divide()
+
+    def _tell_what_is_alive(self, draft: Attached) -> None:
+        """Its part of the tree may hang off what others made before it joined."""
+        if self.sampling.draws_proposals:
+            return
+        alike = {
+            i for i, d in self.drafts.items() if d is not draft and d.peer.law == draft.peer.law
+        }
+        known = alive(self.tree, alike)
+        if known is not None:
+            draft.link.branches(RelayedChunk(known, chunk_to(known)))
 
     def may_have(self, peer: DraftPeer) -> bool:
         """Whether a draft may stay or join, again perhaps: not one that is done, nor one that keeps

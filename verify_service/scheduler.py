@@ -4,6 +4,7 @@ Knows sessions and the verifier; knows no gRPC.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -50,6 +51,7 @@ class Scheduler:
         self._thread = ModelThread("target")
         self._workers = Workers("compile")
         self._trees = Trees()
+        self._next_look_at = math.inf
         self._changed = asyncio.Event()
         self._is_draining = False
         self._is_stopped = False
@@ -104,11 +106,15 @@ class Scheduler:
 
     def hear(self, session: Session) -> None:
         """A session was told something. While the model runs a tree can grow, for the target stands
-        idle where that is left to be done between two passes.
+        idle where that is left to be done between two passes; and while nothing is to be run, the
+        model's thread is left alone until something is.
         """
         with self._trees.if_free() as is_free:
             if is_free:
                 session.take_news()
+                at = session.ready_at()
+                if session.error is None and (at is None or at >= self._next_look_at):
+                    return
         self.wake()
 
     async def drain(self) -> None:
@@ -145,7 +151,9 @@ class Scheduler:
                     session.fail(InternalError("a round failed; the service's log says why"))
                 next_at = None
             if next_at is not None:
+                self._next_look_at = next_at
                 await wait_set(self._changed, next_at - time.monotonic())
+                self._next_look_at = math.inf
 
     async def _watch(self) -> None:
         while True:

@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.sampling.history import NO_HISTORY, History
-from outrider.sampling.noise import DraftNoise, Stream
+from outrider.sampling.noise import DraftNoise, PhiloxNoise, Stream
 from outrider.sampling.processing import process
 from outrider.sampling.warping import warp
 from outrider.types import AcceptanceMode, NodeKind, SamplingParams
@@ -20,6 +22,10 @@ RIVALS = 4
 """So many of a race are looked at, however few are proposed."""
 
 LONGEST_LEAD = 8.0
+
+MOST_NUMBERS = 2**22
+"""Rows that have more numbers together are worked out in parts: each number is held several times,
+with 8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,16 @@ def propose_listed(
     logits: [nodes, vocab]; `noises` and `positions` are those of the rows, the seed in `sampling`
     is not looked at.
     """
+    most = max(1, MOST_NUMBERS // logits.shape[-1])
+    if len(logits) > most:
+        parts = [slice(start, start + most) for start in range(0, len(logits), most)]
+        return [
+            found
+            for part in parts
+            for found in propose_listed(
+                logits[part], sampling, noises[part], positions=positions[part], width=width
+            )
+        ]
     proposals = [Proposal()] * len(logits)
     said = torch.isfinite(logits.amax(dim=-1)).nonzero().flatten().tolist()
     if not said:
@@ -113,15 +129,53 @@ def propose_listed(
         found = _listed_tops(warp(logits, sampling), width)
     else:
         q = warp(logits, sampling)
-        count = max(width + 1, RIVALS)
-        races = [
-            noises[i].race(row, count, positions[i], Stream.COUPLED)
-            for i, row in zip(said, q, strict=True)
-        ]
-        found = _raced(q, races, width)
+        each = [(noises[i], positions[i]) for i in said]
+        found = _raced(q, _races(q, each, max(width + 1, RIVALS)), width)
     for i, candidates in zip(said, found, strict=True):
         proposals[i] = Proposal(candidates)
     return proposals
+
+
+def _races(
+    q: Tensor, each: Sequence[tuple[DraftNoise, int]], count: int
+) -> list[list[tuple[int, float]]]:
+    """What `race` returns for each row of q with its noise, at its position."""
+    philox = [(noise, at) for noise, at in each if isinstance(noise, PhiloxNoise)]
+    if len(philox) < len(each) or q.device.type != "cpu":
+        return [
+            n.race(row, count, at, Stream.COUPLED) for row, (n, at) in zip(q, each, strict=True)
+        ]
+    weights, vocab = q.numpy(), q.shape[-1]
+    numbers = np.stack([noise._numbers(Stream.COUPLED, at, 0, vocab) for noise, at in philox])
+    np.maximum(numbers, 2.0**-53, out=numbers)
+    with np.errstate(divide="ignore", over="ignore"):
+        # As e >= number, what has a bound above the time of `count` others is none of the first.
+        bounds = numbers / weights
+        if count < vocab:
+            some = np.argpartition(bounds, count - 1, axis=1)[:, :count]
+            limits = _times(numbers, weights, np.arange(len(each))[:, None], some)
+            is_first = bounds <= limits.max(axis=1, keepdims=True)
+            rows, tokens = (is_first & np.isfinite(bounds)).nonzero()
+        else:
+            rows, tokens = np.isfinite(bounds).nonzero()
+        times = _times(numbers, weights, rows, tokens)
+    order = np.lexsort((times, rows))
+    races: list[list[tuple[int, float]]] = [[] for _ in each]
+    ranks = zip(rows[order].tolist(), tokens[order].tolist(), times[order].tolist(), strict=True)
+    for row, token, time in ranks:
+        if len(races[row]) < count and time < math.inf:
+            races[row].append((token, time))
+    return races
+
+
+def _times(
+    numbers: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    tokens: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    times: NDArray[np.float64] = -np.log1p(-numbers[rows, tokens]) / weights[rows, tokens]
+    return times
 
 
 def _raced(

@@ -134,7 +134,7 @@ async def test_all_sessions_share_the_passes_however_small(start: Start, clock: 
     first = await scheduler.open(opening(prompt=(1,), plan=DraftPlan(6)))
     await model.wait_held()
     second_opening = asyncio.create_task(scheduler.open(opening(prompt=(2,), plan=DraftPlan(6))))
-    await asyncio.sleep(0)
+    await until(lambda: scheduler._thread.is_wanted, "the opening, behind the pass")
     model.release()
     second = await second_opening
     await until(lambda: count(first) == count(second) == 6, "both drafts")
@@ -150,7 +150,7 @@ async def test_a_long_prompt_does_not_keep_others_from_drafting(
     quick = await scheduler.open(opening(prompt=(1,), plan=DraftPlan(6)))
     await model.wait_held()
     slow_opening = asyncio.create_task(scheduler.open(opening(prompt=(2,) * 40)))
-    await asyncio.sleep(0)
+    await until(lambda: scheduler._thread.is_wanted, "the opening, behind the pass")
     model.release()
     slow = await slow_opening
     await until(lambda: count(slow) == 4, "the long prompt's drafts")

@@ -210,3 +210,31 @@ def test_for_branches_nobody_waits() -> None:
     frontier = Frontier(is_leaf)
     frontier.restart(tree.root, DraftPlan(6, 2, part=DraftPart.BRANCHES, min_depth=3))
     assert not frontier.missing
+
+
+@pytest.mark.parametrize("part", DraftPart)
+@pytest.mark.parametrize("size", [1, 4])
+def test_nodes_that_others_made_are_known_as_if_one_looked_at_the_tree_again(
+    random: Random, part: DraftPart, size: int
+) -> None:
+    tree = TokenTree()
+    plan = DraftPlan(256, part=part, share=1, shares=2)
+    frontier = Frontier(is_leaf)
+    frontier.restart(tree.root, plan)
+    ids = [0]
+    appended = 0
+    for start in range(0, 40, size):
+        new = []
+        for counter in range(start, start + size):
+            chance, token = random.choice((0.1, 0.4, 0.7, 0.95)), random.randrange(VOCAB)
+            parent = random.choice(ids[-3:])
+            new.append(Node(1 << 24 | counter, parent, token, 0.5, NodeKind.LISTED, chance))
+            ids.append(new[-1].id)
+        tree.grow(Chunk(tuple(new)))
+        made = [node for n in new if (node := tree.node(n.id)) is not None]
+        if frontier.append(made):
+            appended += 1
+        else:
+            frontier.restart(tree.root, plan)
+        assert dict(known(frontier)) == places(tree, plan)
+    assert appended

@@ -1,10 +1,11 @@
 """Which drafts help a session, and how those of one model divide the tree."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from orchestrator.placement import Candidate, Share, accepted_per_pass, place, shares
+from orchestrator.placement import FREE_SHARE, Candidate, Share, accepted_per_pass, place, shares
 from outrider.types import DraftPart
 
 PASS_US = 100_000.0
@@ -72,17 +73,33 @@ def test_prompt_lookup_helps_everyone() -> None:
     assert "lookup" in chosen
 
 
-def test_more_load_is_never_more_use() -> None:
+@pytest.mark.parametrize("pass_us", [0.0, PASS_US])
+def test_more_load_is_never_more_use(pass_us: float) -> None:
     random = Random(3)
-    for _ in range(200):
+    for _ in range(100):
         step, rate = random.uniform(0, 5e4), random.random()
         uses = [
-            accepted_per_pass(Candidate("d", "m", n, step, rate), random.choice((0.0, PASS_US)))
-            for n in (0,)
+            accepted_per_pass(Candidate("d", "m", sessions, step, rate), pass_us)
+            for sessions in range(9)
         ]
-        for sessions in range(1, 9):
-            uses.append(accepted_per_pass(Candidate("d", "m", sessions, step, rate), PASS_US))
-        assert uses[1:] == sorted(uses[1:], reverse=True)
+        if pass_us:
+            assert uses == sorted(uses, reverse=True)
+        assert all(use <= uses[0] for use in uses)
+
+
+def test_a_draft_that_helps_stays_while_it_is_about_as_quick_as_it_was() -> None:
+    """Its measured step wavers; each time that it leaves and comes back costs a prefill."""
+    quick = Candidate("lookup", "ngram", step_us=0.9 * FREE_SHARE * PASS_US, acceptance=0.3)
+    slower = replace(quick, step_us=1.1 * FREE_SHARE * PASS_US)
+    much_slower = replace(quick, step_us=3 * FREE_SHARE * PASS_US)
+    model = drafts(1, step_us=5_000)
+
+    def stays(draft: Candidate, *, helps: bool) -> bool:
+        return "lookup" in place([replace(draft, helps=helps), *model], 40, PASS_US, 255)
+
+    assert [stays(quick, helps=helps) for helps in (False, True)] == [True, True]
+    assert [stays(slower, helps=helps) for helps in (False, True)] == [False, True]
+    assert [stays(much_slower, helps=helps) for helps in (False, True)] == [False, False]
 
 
 def test_drafts_of_one_model_divide_the_tree() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from fake_session import FakePeer, chain, session, verdict
 
+from orchestrator.attached import MAX_OPEN_COMMITS
 from orchestrator.planner import FIRST_CHANCE
 from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
@@ -20,6 +21,7 @@ from outrider.types import (
     StopConditions,
     Verdict,
 )
+from outrider.wire.convert import chunk_from
 from outrider.wire.draft_client import Done, Opened
 
 
@@ -134,6 +136,35 @@ def test_drafts_of_one_model_divide_the_tree_and_tell_each_other_what_they_make(
     s.detach(s.drafts[1], None)
     s.reconcile(verdict(1, 0))
     assert s.drafts[2].link.commits[-1].plan.part is DraftPart.TREE, "it has the whole tree now"
+
+
+def test_a_draft_that_joins_is_told_what_drafts_of_its_model_have_made() -> None:
+    s = session("smol1", "ngram")
+    s.relay(s.drafts[1], chain(1, 0, 1))
+    s.relay(s.drafts[2], chain(2, 1, 1))
+    s.reconcile(verdict(0, 0))
+    s.attach(FakePeer("smol2"))
+    [told] = s.drafts[3].link.told
+    [node] = told.chunk.nodes
+    assert (node.id, node.parent_id, node.token) == (1 << 24 | 1, 1, 1)
+    assert chunk_from(told.message, 5) == told.chunk
+    s.attach(FakePeer("gemma"))
+    assert s.drafts[4].link.told == []
+    s.reconcile(verdict(1, 0))
+    s.attach(FakePeer("smol3"))
+    assert s.drafts[5].link.told == [], "nothing is alive"
+
+
+def test_a_silent_draft_saves_nothing_up() -> None:
+    s = session("a")
+    draft = s.drafts[1]
+    for base in range(10 * MAX_OPEN_COMMITS):
+        s.reconcile(verdict(base, 0))
+    most = MAX_OPEN_COMMITS * draft.plan.max_nodes
+    tip = len(s.tree.committed)
+    s.relay(draft, chain(1, *(0,) * most, tip=tip))
+    with pytest.raises(InvalidArgumentError, match="more nodes than its plan has room for"):
+        s.relay(draft, chain(1, 0, first=most, tip=tip))
 
 
 @pytest.mark.parametrize("mode", [AcceptanceMode.REJECTION, AcceptanceMode.BLOCK])

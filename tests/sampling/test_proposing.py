@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from outrider.sampling import proposing
 from outrider.sampling.noise import PhiloxNoise, Stream
 from outrider.sampling.proposing import Proposal, propose, propose_listed
 from outrider.sampling.warping import warp
@@ -197,3 +198,20 @@ def test_rows_of_many_sessions_are_proposed_as_one_by_one_to_the_last_bit(
     assert [bool(proposal.candidates) for proposal in together] == [
         i not in (2, 3) for i in range(9)
     ]
+
+
+@pytest.mark.parametrize("at_once", [2**22, 10000, 1])
+@pytest.mark.parametrize("vocab", [1, 2, 4, 5, 64, 5000])
+def test_coupled_rows_of_many_sessions_list_the_first_tokens_of_their_own_races(
+    vocab: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposing, "MOST_NUMBERS", at_once)
+    logits = torch.randn(12, vocab, generator=torch.Generator().manual_seed(vocab)) * 6
+    logits[0, 1:] = -torch.inf
+    logits[1, : vocab // 2] = -torch.inf
+    noises = [PhiloxNoise(100 + i) for i in range(12)]
+    together = propose_listed(logits, COUPLED, noises, positions=range(12), width=3)
+    for i, proposal in enumerate(together):
+        q = warp(logits[i], COUPLED)
+        assert tokens(proposal) == noises[i].rank(q, 3, i, Stream.COUPLED)
+        assert [c.q for c in proposal.candidates] == [float(q[t]) for t in tokens(proposal)]

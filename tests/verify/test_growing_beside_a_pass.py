@@ -8,6 +8,7 @@ from draft.gated import GatedModel
 from support.models import alone
 from support.waiting import until
 
+from outrider.errors import InvalidArgumentError
 from outrider.models.scripted import ScriptedLaw
 from outrider.types import (
     Chunk,
@@ -19,11 +20,14 @@ from outrider.types import (
     VerifyOpening,
 )
 from verify_service.scheduler import Scheduler
+from verify_service.sessions import Session
 from verify_service.settings import VerifySettings
 from verify_service.trees import Trees
 from verify_service.verifier import Verifier
 
 PROMPT = (1, 2)
+AT_ONCE = ReadinessPolicy(max_rows=8)
+WAITS_FOR_TWO = ReadinessPolicy(min_depth=2, max_wait_us=60_000_000, max_rows=8)
 TEXT = alone(ScriptedLaw(vocab=8), PROMPT, 6)
 
 
@@ -50,15 +54,29 @@ async def scheduler(model: GatedModel) -> AsyncIterator[Scheduler]:
     await made.stop()
 
 
-def opening() -> VerifyOpening:
+def opening(policy: ReadinessPolicy = AT_ONCE) -> VerifyOpening:
     return VerifyOpening(
         "s",
         PROMPT,
         (),
         SamplingParams(temperature=0, seed=0),
         StopConditions(len(TEXT), ignore_eos=True),
-        ReadinessPolicy(max_rows=8),
+        policy,
     )
+
+
+async def waiting_for_two(scheduler: Scheduler) -> Session:
+    """A session that has its first token and waits for two nodes."""
+    session = await scheduler.open(opening(WAITS_FOR_TWO))
+
+    def is_waiting() -> bool:
+        return session.last_verdict_at + 60 == scheduler._next_look_at
+
+    await until(is_waiting, "nothing to run")
+    [verdict] = session.read()
+    assert verdict.tokens == (TEXT[0],)
+    session.changed.clear()
+    return session
 
 
 async def test_what_arrives_during_a_pass_is_in_the_tree_before_it_ends(
@@ -80,6 +98,39 @@ async def test_what_arrives_during_a_pass_is_in_the_tree_before_it_ends(
     await until(is_over, "the end of the answer")
     assert tokens == TEXT
     assert model.passes[1] == {0: tuple(TEXT[:4])}  # the committed token and what stands below it
+
+
+async def test_a_node_that_makes_nothing_ready_leaves_the_model_alone(
+    scheduler: Scheduler, model: GatedModel
+) -> None:
+    session = await waiting_for_two(scheduler)
+    first, second = drafted(TEXT[1:3], base=1).nodes
+    session.tell(Chunk((first,)), 0.0)
+    scheduler.hear(session)
+    assert session.tree.pending == 1
+    assert not scheduler._changed.is_set()
+    session.tell(Chunk((second,)), 0.0)
+    scheduler.hear(session)
+    await until(lambda: session.unread_since is not None, "the verdict")
+    assert [verdict.tokens for verdict in session.read()] == [tuple(TEXT[1:4])]
+
+
+@pytest.mark.parametrize("policy", [AT_ONCE, ReadinessPolicy(2, 1, 8)])
+async def test_a_policy_that_waits_for_less_is_in_effect_at_once(
+    scheduler: Scheduler, policy: ReadinessPolicy
+) -> None:
+    session = await waiting_for_two(scheduler)
+    session.tell(policy, 0.0)
+    scheduler.hear(session)
+    await until(lambda: session.unread_since is not None, "the verdict")
+
+
+async def test_an_error_in_what_is_told_reaches_the_caller(scheduler: Scheduler) -> None:
+    session = await waiting_for_two(scheduler)
+    session.tell(Chunk((Node(1 << 24, 1, TEXT[1], 0.9, NodeKind.SAMPLED),)), 0.0)
+    scheduler.hear(session)
+    await until(session.changed.is_set, "the error")
+    assert isinstance(session.error, InvalidArgumentError)
 
 
 def test_between_passes_only_the_model_has_them() -> None:

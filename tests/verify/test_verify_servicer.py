@@ -49,7 +49,8 @@ async def requests() -> AsyncIterator[verify_pb2.VerifyRequest]:
 async def test_no_stream_ends_without_its_last_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TokenTree, "commit", slow_commit)
     verifier = Verifier(load("vocab=8,seed=1", ModelOptions(kv_tokens=4096)))
-    scheduler = Scheduler(verifier, VerifySettings(kv_tokens=4096))
+    settings: dict[str, Any] = {"kv_tokens": 4096}
+    scheduler = Scheduler(verifier, VerifySettings(**settings))
     servicer = VerifyServicer(scheduler, 4)
     try:
         for _ in range(5):
