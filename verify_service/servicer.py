@@ -94,13 +94,15 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
             cached = len(session.sequence.tokens)
             yield verify_pb2.VerifyResponse(opened=verify_pb2.VerifyOpened(cached_tokens=cached))
             while True:
+                # Looked at first: verdicts that fell before it are still told before it.
+                error = session.error
                 for verdict in session.read():
                     yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
                     if verdict.finish_reason is not None:
                         return
-                if session.error is not None:
-                    raise session.error
-                if session.unread_since is None:
+                if error is not None:
+                    raise error
+                if session.unread_since is None and session.error is None:
                     if reader.done():
                         return
                     self._scheduler.wake()
