@@ -77,11 +77,11 @@ def _most_likely(together: Sequence[Question]) -> list[Acceptance | None]:
     logits = [question.logits for question in together]
     if sum(rows.numel() for rows in logits) <= _MOST_NUMBERS:
         logits = [torch.cat(logits)]
-    best = torch.cat([rows.argmax(dim=-1) for rows in logits])
-    values = torch.cat([rows.amax(dim=-1) for rows in logits])
-    if not bool(torch.isfinite(values).all()):
+    best = [rows.argmax(dim=-1, keepdim=True) for rows in logits]
+    values = [rows.gather(-1, ids) for rows, ids in zip(logits, best, strict=True)]
+    if not bool(torch.isfinite(torch.cat(values)).all()):
         return [None] * len(together)
-    tokens: list[int] = best.tolist()
+    tokens: list[int] = torch.cat(best).flatten().tolist()
     answers: list[Acceptance | None] = []
     first = 0
     for question in together:
