@@ -27,6 +27,10 @@ _LARGE_VOCAB = 2048
 """From here on races on a CPU are faster one by one, in its caches, than together."""
 
 
+_FEW = 4
+"""So few races, too."""
+
+
 class Stream(IntEnum):
     """What a random number is used for; streams are independent of one another."""
 
@@ -145,8 +149,8 @@ def choose_all(
     vocab = weights.shape[-1]
     each = list(zip(noises, positions, strict=True))
     philox = [(noise, at) for noise, at in each if isinstance(noise, PhiloxNoise)]
-    is_large = vocab > _LARGE_VOCAB and weights.device.type == "cpu"
-    if is_large or len(philox) < len(each):
+    is_faster_alone = vocab > _LARGE_VOCAB or len(each) < _FEW
+    if (is_faster_alone and weights.device.type == "cpu") or len(philox) < len(each):
         return [n.choose(row, at, stream) for row, (n, at) in zip(weights, each, strict=True)]
     numbers = np.stack([noise._numbers(stream, at, 0, vocab) for noise, at in philox])
     return _winners(weights, torch.from_numpy(numbers))
