@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MEMORY = 0.97
-"""Weight that an observation keeps with each later one."""
+"""Weight that an observation keeps with each later one, for how long passes take now."""
+
+ROW_MEMORY = 0.995
+"""The same for what a row costs: that changes seldom, and passes of about one size tell little of
+it."""
 
 LEAST_SHARE = 0.2
 """No pass is expected to take less than this share of the mean one."""
@@ -12,7 +16,8 @@ LEAST_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Least-squares line through (rows, microseconds) of past passes, older ones fading.
+    """Line through (rows, microseconds) of past passes, older ones fading: it goes through their
+    mean, and rises by least squares over more of them.
 
     >>> times = PassTimes().add(1, 20_000).add(5, 80_000)
     >>> round(times.predict(3))
@@ -22,8 +27,11 @@ class PassTimes:
     n: float = 0.0
     x: float = 0.0
     y: float = 0.0
-    xx: float = 0.0
-    xy: float = 0.0
+    row_n: float = 0.0
+    row_x: float = 0.0
+    row_y: float = 0.0
+    row_xx: float = 0.0
+    row_xy: float = 0.0
 
     def add(self, rows: int, us: int) -> "PassTimes":
         """With one more pass."""
@@ -31,18 +39,23 @@ class PassTimes:
             self.n * MEMORY + 1,
             self.x * MEMORY + rows,
             self.y * MEMORY + us,
-            self.xx * MEMORY + rows * rows,
-            self.xy * MEMORY + rows * us,
+            self.row_n * ROW_MEMORY + 1,
+            self.row_x * ROW_MEMORY + rows,
+            self.row_y * ROW_MEMORY + us,
+            self.row_xx * ROW_MEMORY + rows * rows,
+            self.row_xy * ROW_MEMORY + rows * us,
         )
 
     @property
     def row_us(self) -> float | None:
         """What one more row costs, in microseconds; None: all passes had as many."""
-        if self.n == 0:
+        if self.row_n == 0:
             return None
-        mean_x, mean_y = self.x / self.n, self.y / self.n
-        spread = self.xx / self.n - mean_x**2
-        return None if spread < 1e-6 else max(0.0, (self.xy / self.n - mean_x * mean_y) / spread)
+        mean_x, mean_y = self.row_x / self.row_n, self.row_y / self.row_n
+        spread = self.row_xx / self.row_n - mean_x**2
+        if spread < 1e-6:
+            return None
+        return max(0.0, (self.row_xy / self.row_n - mean_x * mean_y) / spread)
 
     def predict(self, rows: float) -> float:
         """Expected microseconds of a pass with `rows` rows; at least flat, never negative."""
