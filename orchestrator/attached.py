@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 from orchestrator.peers import DraftPeer
+from orchestrator.planner import Pace
 from orchestrator.requests import DraftStats
 from outrider.errors import InvalidArgumentError
 from outrider.types import Chunk, DraftCommit, DraftPlan
@@ -12,6 +13,7 @@ from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
 MAX_OPEN_COMMITS = 64
 """A draft is not expected to be so many behind: the oldest no longer time it, nor let it send."""
 
+SILENT_COMMITS = 8
 
 MOST_PLACES = 16
 """Chunks that go on below more nodes are timed with those of so many."""
@@ -39,10 +41,17 @@ class Attached:
         self.stats = stats
         self.plan = plan
         self._returns = returns
+        self.pace = Pace(peer.round_trip_us)
+        self._unanswered = 0
         self._allowance = 0
         self._commits: dict[int, float] = {}
         self._last = (-1, 0.0)
         self.allow(plan)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has said nothing to so many commits that others should not wait for it."""
+        return self._unanswered > SILENT_COMMITS
 
     def note_opened(self, opened: Opened) -> None:
         """How much of the prompt it had cached; one that returns reuses its own work, too."""
@@ -66,6 +75,7 @@ class Attached:
         if len(self._commits) >= MAX_OPEN_COMMITS:
             self._commits.pop(next(iter(self._commits)))
         self._commits[commit.base + len(commit.tokens)] = time.monotonic()
+        self._unanswered += 1 if plan.depth else 0
         self.link.commit(commit)
 
     def count(self, relayed: RelayedChunk) -> None:
@@ -78,6 +88,8 @@ class Attached:
         self.stats.steps += 1
         self.stats.step_us += chunk.step_us
         self.peer.note(chunk)
+        self.pace = self.pace.with_step(chunk.step_us)
+        self._unanswered = 0
         self._pace(chunk, relayed.heard_at)
         committed_at = self._commits.pop(chunk.known_tokens, None)
         if committed_at is None:

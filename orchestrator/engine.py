@@ -310,9 +310,12 @@ class Engine:
 
     def _limits(self, request: GenerationRequest) -> Limits:
         limits = self._settings.limits()
+        most = request.num_speculative_tokens or limits.num_speculative_tokens
+        if request.max_drafts == 0 or not self._peers.drafts:
+            most = 0  # no room is promised to rows that cannot come
         return replace(
             limits,
-            num_speculative_tokens=request.num_speculative_tokens or limits.num_speculative_tokens,
+            num_speculative_tokens=most,
             width=request.width or limits.width,
         )
 

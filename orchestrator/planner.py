@@ -10,11 +10,13 @@ microsecond, for all its sessions, the row pays if s >= R * row_us. So that is t
 by survival. Where no token reaches it nothing is verified: the target is as fast as alone.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from outrider.pass_times import MEMORY, PassTimes
-from outrider.types import DraftPart, DraftPlan, ReadinessPolicy, Verdict
+from outrider.types import DraftPart, DraftPlan, ReadinessPolicy, StepTiming, Verdict
 
 PRIOR_TESTED = 8.0
 PRIOR_ACCEPTED = 6.0
@@ -26,10 +28,17 @@ LOWEST_CHANCE = 0.01
 """Least chance where rows are free: below it there is nothing to gain."""
 
 HYSTERESIS = 0.15
-"""A least chance that differs by less than this share is not worth a message."""
+AHEAD_HYSTERESIS = 0.4
+WAIT_HYSTERESIS = 0.3
+"""By such a share the verifier's least chance, a draft's, and the longest wait have to change to be
+worth a message. A draft's is a power of the verifier's."""
 
 LEAST_GAIN = 0.02
 """Waiting must promise this many tokens more than the verifier emits in the time that it takes."""
+
+GAIN_KEPT = 0.0
+BUSY_KEPT = 0.25
+"""While a session waits it goes on to wait from this gain on, and with so many more sessions."""
 
 WAIT_SHARE = 0.5
 """No wait is planned that takes more than this share of a bare pass: drafts go on during passes, so
@@ -44,12 +53,19 @@ BUSY_SESSIONS = 1.5
 IDLE_ROUNDS = 16
 """So many passes in a row without a node worth verifying, and the drafts rest."""
 
-PROBE_CYCLE = 32
+REST_ROUNDS = 28
 PROBE_ROUNDS = 4
-"""Drafts that rest try again in the first rounds of each cycle."""
+"""Drafts that rested for so many rounds try again for so many, from when the first of what they
+make can be there."""
+
+MOST_PROBE_ROUNDS = 64
 
 MOST_DEPTH = 256
+MOST_NODES = 1024
 MOST_BYTES = 2**18
+SHORT_PATH = 4
+"""Tokens; a draft that has so many there first is the one to wait for."""
+
 PASSES_AHEAD = 2.0
 """While a pass verifies one stretch of the tree, the next one is being drafted."""
 
@@ -68,6 +84,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How far away a draft is and how long a step takes it, in microseconds; 0: not seen yet."""
+
+    round_trip_us: float = 0.0
+    step_us: float = 0.0
+
+    def with_step(self, step_us: int) -> "Pace":
+        """After a chunk that took `step_us` a draft pass; older ones fade."""
+        known = self.step_us
+        return replace(self, step_us=step_us if not known else 0.8 * known + 0.2 * step_us)
+
+
+@dataclass(frozen=True, slots=True)
 class Observations:
     """What a session has seen so far. Times in microseconds; 0: not seen yet.
 
@@ -75,7 +104,7 @@ class Observations:
     and how often for the drafted token. `tokens` were decided by passes that took, with the waits
     before them, `cycle_us`; both are of the whole verifier, as are `passes` and `sessions`, the
     sessions in a pass. `idle_rounds` passes in a row found nothing worth verifying. Older
-    observations fade.
+    observations fade. Step and round trip are those of the draft that is waited for.
     """
 
     tested: tuple[float, ...] = ()
@@ -123,7 +152,9 @@ class Observations:
         is_in_vain = has_waited and not verdict.drafted
         tested = accepted + (1 if verdict.missed or is_in_vain else 0)
         is_helped = verdict.drafted > 0 or not self.draft_step_us
-        cycle_us = timing.wait_us + timing.forward_us + timing.accept_us
+        # While it queued the verifier made tokens for others, in passes that are not counted here.
+        waited_us = max(0, timing.wait_us - timing.queue_us)
+        cycle_us = waited_us + timing.forward_us + timing.accept_us
         if not self.rounds:  # its wait was for the prompt
             cycle_us = timing.forward_us
         return replace(
@@ -138,15 +169,15 @@ class Observations:
             passes=self.passes.add(timing.batch_rows or timing.rows, timing.forward_us),
         )
 
-    def with_round_trip(self, round_trip_us: int) -> "Observations":
-        """After a draft joined that is `round_trip_us` away; the nearest one counts."""
-        known = self.round_trip_us
-        return replace(self, round_trip_us=min(known, round_trip_us) if known else round_trip_us)
-
-    def with_step(self, step_us: int) -> "Observations":
-        """After a chunk that took `step_us` a draft pass."""
-        known = self.draft_step_us
-        return replace(self, draft_step_us=step_us if not known else 0.8 * known + 0.2 * step_us)
+    def with_drafts(self, paces: Sequence[Pace]) -> "Observations":
+        """With the drafts that take part now; none: as it was. What is waited for comes from the
+        one that has a short path at the verifier first.
+        """
+        known = [pace for pace in paces if pace.step_us]
+        if not known:
+            return self
+        first = min(known, key=lambda pace: pace.round_trip_us + SHORT_PATH * pace.step_us)
+        return replace(self, draft_step_us=first.step_us, round_trip_us=first.round_trip_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,37 +187,61 @@ class Plan:
     draft: DraftPlan
     policy: ReadinessPolicy
 
+    def has_waited(self, timing: StepTiming) -> bool:
+        """Whether a pass with that timing waited under this plan for as long as it may."""
+        return self.policy.min_depth > 0 and timing.wait_us >= self.policy.max_wait_us
+
+    def is_close(self, last: "Plan") -> bool:
+        """Whether it changes nothing that is worth a message."""
+        return (
+            replace(self.policy, min_chance=0, max_wait_us=0, min_depth=0)
+            == replace(last.policy, min_chance=0, max_wait_us=0, min_depth=0)
+            and replace(self.draft, min_chance=0, min_depth=0)
+            == replace(last.draft, min_chance=0, min_depth=0)
+            and _is_near(self.policy.min_chance, last.policy.min_chance, HYSTERESIS)
+            and _is_near(self.draft.min_chance, last.draft.min_chance, AHEAD_HYSTERESIS)
+            and _is_near(self.policy.max_wait_us, last.policy.max_wait_us, WAIT_HYSTERESIS)
+            and abs(self.policy.min_depth - last.policy.min_depth) <= min(1, last.policy.min_depth)
+        )
+
 
 def plan(seen: Observations, limits: Limits, has_drafts: bool, last: Plan | None = None) -> Plan:
-    """The plan for the next round, after `last`."""
+    """The plan for the next round; `last` itself where nothing changes that is worth a message.
+
+    A session without drafts for now may have some later: its passes have room for their rows.
+    """
     is_drafting = has_drafts and not _rests(seen, limits)
     least = _least_chance(seen, limits)
-    if last is not None and abs(least - last.policy.min_chance) <= HYSTERESIS * least:
-        least = last.policy.min_chance
-    min_depth, wait_us = _wait(seen, limits) if is_drafting else (0, 0)
+    is_waiting = last is not None and last.policy.min_depth > 0
+    min_depth, wait_us = _wait(seen, limits, is_waiting) if is_drafting else (0, 0)
     most = limits.num_speculative_tokens
     stretches = 4 if limits.run_ahead else 1
     depth = min(stretches * most, MOST_DEPTH) if is_drafting else 0
-    return Plan(
+    made = Plan(
         DraftPlan(
             depth=depth,
             width=limits.width,
             proposal_top_k=limits.proposal_top_k,
-            max_nodes=max(1, depth * limits.width),
+            max_nodes=min(max(1, depth * limits.width), MOST_NODES),
             max_bytes=MOST_BYTES,
-            min_chance=_least_ahead(seen, limits, least),
+            min_chance=_least_ahead(seen, limits, least, seen.round_trip_us),
             part=DraftPart.TREE,
             min_depth=min_depth,
         ),
-        ReadinessPolicy(min_depth, wait_us, most if is_drafting else 0, least),
+        ReadinessPolicy(min_depth, wait_us, most, least),
     )
+    return last if last is not None and made.is_close(last) else made
 
 
 def _rests(seen: Observations, limits: Limits) -> bool:
     """Whether drafting has not paid for so long that drafts stop, but for a probe now and then."""
     if not limits.adaptive or seen.idle_rounds < IDLE_ROUNDS:
         return False
-    return (seen.idle_rounds - IDLE_ROUNDS) % PROBE_CYCLE < PROBE_CYCLE - PROBE_ROUNDS
+    pass_us = seen.passes.predict(1)
+    first_us = seen.round_trip_us + seen.draft_step_us
+    under_way = math.ceil(first_us / pass_us) if pass_us else 0
+    probe = min(PROBE_ROUNDS + under_way, MOST_PROBE_ROUNDS)
+    return (seen.idle_rounds - IDLE_ROUNDS) % (REST_ROUNDS + probe) < REST_ROUNDS
 
 
 def _least_chance(seen: Observations, limits: Limits) -> float:
@@ -198,21 +253,31 @@ def _least_chance(seen: Observations, limits: Limits) -> float:
     return min(max(seen.rate * seen.passes.row_us, LOWEST_CHANCE), 1.0)
 
 
-def _least_ahead(seen: Observations, limits: Limits, least: float) -> float:
+def draft_at(made: Plan, seen: Observations, limits: Limits, round_trip_us: float) -> DraftPlan:
+    """The part of a plan that a draft is told that is so far away: the farther, the more ahead."""
+    least = _least_ahead(seen, limits, made.policy.min_chance, round_trip_us)
+    if _is_near(least, made.draft.min_chance, AHEAD_HYSTERESIS):
+        return made.draft
+    return replace(made.draft, min_chance=least)
+
+
+def _least_ahead(seen: Observations, limits: Limits, least: float, round_trip_us: float) -> float:
     """The least chance of a node to draft below: one that would pay in the next pass but one, when
     all of this pass and of those under way between here and the draft were accepted.
     """
     if not limits.run_ahead:
         return least
     pass_us = seen.passes.predict(1 + limits.num_speculative_tokens)
-    under_way = seen.round_trip_us / pass_us if pass_us else 0.0
+    under_way = round_trip_us / pass_us if pass_us else 0.0
     return float(least ** (PASSES_AHEAD + min(under_way, 4.0)))
 
 
-def _wait(seen: Observations, limits: Limits) -> tuple[int, int]:
-    """How deep a tree to wait for after a miss, and how long at most (microseconds)."""
+def _wait(seen: Observations, limits: Limits, is_waiting: bool) -> tuple[int, int]:
+    """How deep a tree to wait for after a miss, and how long at most (microseconds); `is_waiting`:
+    the last plan did.
+    """
     most = limits.num_speculative_tokens
-    if limits.wait_nodes == 0:
+    if 0 in (limits.wait_nodes, limits.max_wait_us, most):
         return 0, 0
     if limits.wait_nodes is not None and limits.max_wait_us is not None:
         return min(limits.wait_nodes, most), limits.max_wait_us
@@ -225,7 +290,7 @@ def _wait(seen: Observations, limits: Limits) -> tuple[int, int]:
     if limits.wait_nodes is not None:
         best = min(limits.wait_nodes, most)
     else:
-        if seen.sessions > BUSY_SESSIONS:
+        if seen.sessions > BUSY_SESSIONS + (BUSY_KEPT if is_waiting else 0.0):
             return 0, 0
         rate = max(seen.rate, 1 / max(seen.passes.predict(1), 1.0))
         gained = [0.0, *accumulate(seen.survival(most))]
@@ -235,10 +300,15 @@ def _wait(seen: Observations, limits: Limits) -> tuple[int, int]:
 
         longest_us = WAIT_SHARE * seen.passes.predict(1)
         best = max((n for n in range(most + 1) if wait_us(n) <= longest_us), key=gain)
-        if gain(best) < LEAST_GAIN:
+        if best == 0 or gain(best) < (GAIN_KEPT if is_waiting else LEAST_GAIN):
             return 0, 0
     longest = LONGEST_WAIT_US if limits.max_wait_us is None else limits.max_wait_us
     return best, min(int(1.5 * wait_us(best)) + 1000, longest)
+
+
+def _is_near(new: float, last: float, share: float) -> bool:
+    """Whether a number changed by at most `share`, and neither came up from 0 nor went there."""
+    return abs(new - last) <= share * last if new else not last
 
 
 def _counted(counts: tuple[float, ...], reached: int, places: int = 0) -> tuple[float, ...]:

@@ -6,16 +6,14 @@ Knows the verify and draft protocols; the order of things is the engine's.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.answer import Answer
 from orchestrator.attached import Attached
-from orchestrator.joining import alive
 from orchestrator.peers import DraftPeer, VerifyPeer
-from orchestrator.placement import Share, shares
-from orchestrator.planner import Limits, Observations, Plan, plan
+from orchestrator.planner import Limits, Observations, Plan, draft_at, plan
 from orchestrator.requests import (
     DraftStats,
     Finished,
@@ -24,8 +22,8 @@ from orchestrator.requests import (
     Stats,
     Tokens,
 )
+from orchestrator.team import Team
 from outrider.errors import InternalError, InvalidArgumentError
-from outrider.nodes import TreeNode
 from outrider.pass_times import PassTimes
 from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
@@ -34,7 +32,6 @@ from outrider.types import (
     MAX_DRAFT_INDEX,
     DraftCommit,
     DraftOpening,
-    DraftPart,
     FinishReason,
     ModelInfo,
     SamplingParams,
@@ -42,7 +39,6 @@ from outrider.types import (
     VerifyOpening,
 )
 from outrider.vocabulary import Vocabulary
-from outrider.wire.convert import chunk_to
 from outrider.wire.draft_client import Done, Opened, RelayedChunk
 from outrider.wire.links import Arrival, Link
 from outrider.wire.verify_client import VerifyStream
@@ -84,10 +80,9 @@ class Session:
         self.notices: list[str] = []
         self.finish_reason: FinishReason | None = None
         self.verify: VerifyStream | None = None
-        self.drafts: dict[int, Attached] = {}
+        self.team = Team(draws=self.sampling.draws_proposals)
         self._answer = Answer(request, vocabulary, self._author)
         self._names: dict[int, DraftStats] = {}
-        self._shares: dict[int, Share] = {}
         self._ended: Counter[str] = Counter()
         self._placed_at = time.monotonic()
         self._seen = Observations(passes=passes or PassTimes())
@@ -117,16 +112,16 @@ class Session:
         index = len(self._names) + 1
         if index > MAX_DRAFT_INDEX:
             return
-        draft_plan = plan(self._seen, self.limits, True, self._plan).draft
-        if self.sampling.draws_proposals:
-            draft_plan = replace(draft_plan, part=DraftPart.CHAIN)
+        made = plan(self._seen, self.limits, True, self._plan)
+        draft_plan = draft_at(made, self._seen, self.limits, peer.round_trip_us)
+        share = self.team.share_of_next(index, peer.law)
         opening = DraftOpening(
             self.request.request_id,
             index,
             self.prompt_ids,
             tuple(self.tree.committed),
             self.sampling,
-            draft_plan,
+            replace(draft_plan, part=share.part, share=share.share, shares=share.shares),
             self.target.tokenizer_hash,
             self.target.vocab_size,
             self.request.stop.ends(self.target.eos_token_ids),
@@ -138,29 +133,19 @@ class Session:
             self.stats.drafts.append(stats)
         link = peer.client.draft(peer.name, opening, self.inbox)
         self._names[index] = stats
-        self.drafts[index] = Attached(
-            peer, index, link, stats, opening.plan, returns=known is not None
-        )
+        draft = Attached(peer, index, link, stats, opening.plan, returns=known is not None)
         peer.sessions += 1
-        self._seen = self._seen.with_round_trip(peer.round_trip_us)
-        self._tell_what_is_alive(self.drafts[index])
-        self._divide()
+        self.team.join(draft, self.tree)
 
-    def _tell_what_is_alive(self, draft: Attached) -> None:
-        """Its part of the tree may hang off what others made before it joined."""
-        if self.sampling.draws_proposals:
-            return
-        alike = {
-            i for i, d in self.drafts.items() if d is not draft and d.peer.law == draft.peer.law
-        }
-        known = alive(self.tree, alike)
-        if known is not None:
-            draft.link.branches(RelayedChunk(known, chunk_to(known)))
+    @property
+    def drafts(self) -> Mapping[int, Attached]:
+        """Those that take part, by their index."""
+        return self.team.members
 
     def may_have(self, peer: DraftPeer) -> bool:
         """Whether a draft may stay or join, again perhaps: not one that is done, nor one that keeps
         failing, nor any when all indices are used up."""
-        if any(draft.peer is peer for draft in self.drafts.values()):
+        if any(draft.peer is peer for draft in self.team):
             return True
         return len(self._names) < MAX_DRAFT_INDEX and self._ended[peer.name] < MOST_JOINS
 
@@ -205,11 +190,11 @@ class Session:
 
     def attached(self, link: AnyLink) -> Attached | None:
         """The draft behind a link, if it still takes part."""
-        return next((d for d in self.drafts.values() if d.link is link), None)
+        return next((draft for draft in self.team if draft.link is link), None)
 
     def relay(self, draft: Attached, relayed: RelayedChunk) -> None:
         """Passes a draft's chunk on, to the drafts that share the tree with it too, unless nothing
-        of it is alive. Drafts that draw share nothing: none may go by what another one drew.
+        of it is alive.
 
         Raises InvalidArgumentError where the chunk breaks the protocol.
         """
@@ -217,15 +202,10 @@ class Session:
         growth = self.tree.grow(relayed.chunk)
         if growth.duplicate:
             raise InvalidArgumentError("it sent a node id twice")
-        self._seen = self._seen.with_step(relayed.chunk.step_us)
         if self.verify is None or growth.dropped == len(relayed.chunk.nodes):
             return
         self.verify.extend(relayed)
-        if self.sampling.draws_proposals:
-            return
-        for other in self.drafts.values():
-            if other is not draft and other.peer.law == draft.peer.law:
-                other.link.branches(relayed)
+        self.team.tell(draft, relayed)
 
     def reconcile(self, verdict: Verdict) -> Tokens | None:
         """Commits a verdict everywhere; returns the tokens, None where they are known already.
@@ -242,10 +222,11 @@ class Session:
         started_ns = time.perf_counter_ns()
         verdict, tokens = self._answer.take(verdict)
         self.stats.guesses.note(self.tree.root, verdict.tokens)
-        self._judge(verdict.tokens)
+        self.team.judge(self.tree.root, verdict.tokens)
         self.tree.commit(verdict.tokens, fresh=verdict.fresh)
-        has_waited = self._plan.policy.min_depth > 0
-        self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
+        has_waited = self._plan.has_waited(verdict.timing)
+        seen = self._seen.with_drafts(self.team.paces)
+        self._seen = seen.with_verdict(verdict, has_waited=has_waited)
         self.finish_reason = verdict.finish_reason
         self._count(verdict)
         if self.finish_reason is None:
@@ -291,41 +272,19 @@ class Session:
             self._let_go(self.verify)
             self.verify = None
 
-    def _judge(self, tokens: Sequence[int]) -> None:
-        """Tells what became of each draft's guesses, before `tokens` are committed. Which drafts a
-        session has must come of nothing that is undecided (exactness, trap 2).
-        """
-        node: TreeNode | None = self.tree.root
-        for token in tokens:
-            if node is None:
-                return
-            guessed = {i >> DRAFT_INDEX_SHIFT for c in node.children.values() for i in c.ids}
-            node = node.children.get(token)
-            right = {i >> DRAFT_INDEX_SHIFT for i in node.ids} if node is not None else set()
-            for index in guessed & self.drafts.keys():
-                self.drafts[index].peer.judge(index in right)
-
     def _replan(self, verdict: Verdict) -> None:
         new_plan = plan(self._seen, self.limits, bool(self.drafts), self._plan)
         commit = DraftCommit(verdict.base, verdict.tokens, None, verdict.fresh)
-        for index, draft in self.drafts.items():
-            share = self._shares[index]
-            draft.commit(
-                commit,
-                replace(new_plan.draft, part=share.part, share=share.share, shares=share.shares),
-            )
+        self.team.divide()
+        for draft in self.team:
+            planned = draft_at(new_plan, self._seen, self.limits, draft.pace.round_trip_us)
+            draft.commit(commit, self.team.plan_of(draft, planned))
         self._set_policy(new_plan)
 
-    def _divide(self) -> None:
-        """Gives each draft its part of the tree; it is told with the next verdict."""
-        laws = {index: draft.peer.law for index, draft in self.drafts.items()}
-        self._shares = shares(laws, draws=self.sampling.draws_proposals)
-
     def _leave(self, draft: Attached) -> None:
-        if self.drafts.pop(draft.index, None) is not None:
+        if self.team.leave(draft):
             draft.peer.sessions -= 1
         self._let_go(draft.link)
-        self._divide()
 
     def _wait_for_nobody_gone(self) -> None:
         """Where the last draft has left, the next pass waits for none."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from draft_service.chances import Chances
-from orchestrator.planner import Limits, Observations, plan
+from orchestrator.planner import Limits, Observations, Pace, draft_at, plan
 from orchestrator.simulated_draft import FIRST_ID, RIGHT, SimulatedDraft
 from orchestrator.texts import Drawn, Profile, Text
 from outrider.nodes import Subtree, TreeNode
@@ -133,9 +133,8 @@ class _Request:
         self._events: list[_Event] = []
         self._count = 0
         # orchestrator
-        self._seen = Observations().with_round_trip(
-            max(1, round(situation.seen_round_trip_us or situation.draft_wire_us))
-        )
+        self._seen = Observations()
+        self._pace = Pace(max(1.0, situation.seen_round_trip_us or situation.draft_wire_us))
         first = self._plan = plan(self._seen, situation.limits, has_drafts=True)
         # verifier
         self._tree = TokenTree()
@@ -249,16 +248,18 @@ class _Request:
     # The orchestrator: as orchestrator.session.
 
     def _reconcile(self, verdict: Verdict) -> None:
-        has_waited = self._plan.policy.min_depth > 0
-        self._seen = self._seen.with_verdict(verdict, has_waited=has_waited)
+        has_waited = self._plan.has_waited(verdict.timing)
+        seen = self._seen.with_drafts([self._pace])
+        self._seen = seen.with_verdict(verdict, has_waited=has_waited)
         new = self._plan = plan(self._seen, self._s.limits, True, self._plan)
         count = len(verdict.tokens)
-        self._after(self._s.draft_wire_us / 2, lambda: self._commit(count, new.draft))
+        told = draft_at(new, self._seen, self._s.limits, self._pace.round_trip_us)
+        self._after(self._s.draft_wire_us / 2, lambda: self._commit(count, told))
         self._after(self._s.verify_wire_us / 2, lambda: self._set_policy(new.policy))
 
     def _relay(self, chunk: Chunk) -> None:
         step_us = self._s.seen_step_us or chunk.step_us
-        self._seen = self._seen.with_step(max(1, round(step_us)))
+        self._pace = self._pace.with_step(max(1, round(step_us)))
         self._after(self._s.verify_wire_us / 2, lambda: self._grow(chunk))
 
     # The draft: as draft_service.scheduler and .sessions.
