@@ -201,7 +201,8 @@ class Plan:
             and _is_near(self.policy.min_chance, last.policy.min_chance, HYSTERESIS)
             and _is_near(self.draft.min_chance, last.draft.min_chance, AHEAD_HYSTERESIS)
             and _is_near(self.policy.max_wait_us, last.policy.max_wait_us, WAIT_HYSTERESIS)
-            and abs(self.policy.min_depth - last.policy.min_depth) <= min(1, last.policy.min_depth)
+            and (self.policy.min_depth > 0) == (last.policy.min_depth > 0)
+            and abs(self.policy.min_depth - last.policy.min_depth) <= 1
         )
 
 

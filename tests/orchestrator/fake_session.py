@@ -93,9 +93,9 @@ def request_of(**more: Any) -> GenerationRequest:
     return GenerationRequest(**(fields | more))
 
 
-def session(*drafts: str, speculative: int = 2, **more: Any) -> Any:
+def session(*drafts: str, speculative: int = 2, limits: Limits | None = None, **more: Any) -> Any:
     request = request_of(**more)
-    made: Any = Session(request, (1,), TARGET, PIECES, Limits(speculative, 1, 64))
+    made: Any = Session(request, (1,), TARGET, PIECES, limits or Limits(speculative, 1, 64))
     for name in drafts:
         made.attach(FakePeer(name))
     made.open_verify(FakePeer("verify"), has_drafts=bool(drafts))

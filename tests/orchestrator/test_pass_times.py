@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.planner import Limits, Observations, plan
+from orchestrator.planner import Limits, Observations, Pace, plan
 from outrider.pass_times import MEMORY, ROW_MEMORY, PassTimes, most_per_time
 
 LIMITS = Limits(num_speculative_tokens=7, width=1, proposal_top_k=64)
@@ -90,11 +90,8 @@ def test_zero_candidates_to_wait_for_means_no_wait() -> None:
     assert (policy.min_depth, policy.max_wait_us) == (0, 0)
 
 
-def test_a_step_of_a_draft_is_remembered_smoothly_and_the_nearest_round_trip_counts() -> None:
-    observed = Observations().with_step(1000).with_step(2000)
-    assert observed.draft_step_us == pytest.approx(1200)
-    observed = observed.with_round_trip(900).with_round_trip(300).with_round_trip(500)
-    assert observed.round_trip_us == 300
+def test_a_step_of_a_draft_is_remembered_smoothly() -> None:
+    assert Pace(300).with_step(1000).with_step(2000) == Pace(300, pytest.approx(1200))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 10**9)), max_size=40))

@@ -1,6 +1,7 @@
 """The planner, pure: within bounds, off under break-even, on again when that may have changed."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,12 @@ from orchestrator.planner import (
     HYSTERESIS,
     IDLE_ROUNDS,
     LOWEST_CHANCE,
-    PROBE_CYCLE,
     PROBE_ROUNDS,
+    REST_ROUNDS,
     Limits,
     Observations,
+    Pace,
+    draft_at,
     plan,
 )
 from outrider.pass_times import PassTimes
@@ -58,10 +61,17 @@ def least_chance(observations: Observations, limits: Limits = LIMITS) -> float:
     return plan(observations, limits, has_drafts=True).policy.min_chance
 
 
-def test_without_drafts_nothing_is_verified_and_nothing_waited_for() -> None:
+def test_without_drafts_nothing_is_waited_for_and_room_is_kept_for_those_that_join() -> None:
     made = plan(seen(0.9), LIMITS, has_drafts=False)
-    assert made.draft.depth == made.policy.max_rows == 0
-    assert made.policy.min_depth == made.policy.max_wait_us == 0
+    assert made.draft.depth == made.policy.min_depth == made.policy.max_wait_us == 0
+    assert made.policy.max_rows == 7
+
+
+def test_where_no_drafted_row_is_allowed_nothing_is_drafted_and_nothing_waited_for() -> None:
+    for limits in (LIMITS, replace(LIMITS, wait_nodes=3, max_wait_us=9_000)):
+        made = plan(seen(0.9), replace(limits, num_speculative_tokens=0), has_drafts=True)
+        assert made.draft.depth == made.policy.max_rows == 0
+        assert made.policy.min_depth == made.policy.max_wait_us == 0
 
 
 def test_without_run_ahead_a_draft_stops_where_the_next_pass_ends() -> None:
@@ -99,11 +109,22 @@ def test_the_same_chance_counts_for_all_sessions_of_a_verifier() -> None:
 
 
 def test_a_draft_goes_on_where_a_node_may_pay_in_the_pass_after_the_next() -> None:
-    made = plan(seen(0.8, row_us=2_000, round_trip_us=1), LIMITS, has_drafts=True)
+    near = seen(0.8, row_us=2_000, round_trip_us=1)
+    made = plan(near, LIMITS, has_drafts=True)
     assert made.draft.min_chance == pytest.approx(made.policy.min_chance**2, rel=0.01)
-    far = plan(seen(0.8, row_us=2_000, round_trip_us=100_000), LIMITS, has_drafts=True)
-    assert far.policy.min_chance == made.policy.min_chance
-    assert far.draft.min_chance < made.draft.min_chance
+    assert draft_at(made, near, LIMITS, 1) == made.draft
+    far = draft_at(made, near, LIMITS, 100_000)
+    assert far.min_chance < made.draft.min_chance
+    assert replace(far, min_chance=made.draft.min_chance) == made.draft
+
+
+def test_the_draft_that_is_waited_for_is_the_one_whose_path_is_there_first() -> None:
+    lookup, model, away = Pace(300, 50), Pace(200, 20_000), Pace(100_000, 5_000)
+    assert Observations().with_drafts([]) == Observations()
+    assert Observations().with_drafts([Pace(300, 0)]) == Observations(), "it has said nothing yet"
+    for paces, first in (((lookup, model, away), lookup), ((model, away), model), ([away], away)):
+        met = Observations(draft_step_us=1, round_trip_us=1).with_drafts(paces)
+        assert (met.round_trip_us, met.draft_step_us) == (first.round_trip_us, first.step_us)
 
 
 def test_a_least_chance_that_hardly_changes_is_left_as_it_is() -> None:
@@ -114,18 +135,52 @@ def test_a_least_chance_that_hardly_changes_is_left_as_it_is() -> None:
     assert away.policy.min_chance > 1.5 * first.policy.min_chance
 
 
-def test_drafts_rest_under_break_even_and_try_again() -> None:
-    """Field bug 26. Nothing was worth verifying for a while: drafts stop, but for probes."""
+def test_what_wavers_a_little_is_told_seldom() -> None:
+    """Passes by 2 %, steps of the draft by 10 %, acceptance from one verdict to the next."""
+    random = Random(7)
+    known, pace = seen(0.8, row_us=2_000), Pace(500, 5_000)
+    current = plan(known, LIMITS, has_drafts=True)
+    changes = 0
+    for _ in range(400):
+        accepted = random.choice((0, 1, 2, 3, 4))
+        ids = (*range(1, accepted + 1), 0)
+        rows = random.randrange(2, 8)
+        us = int((20_000 + 2_000 * rows) * random.uniform(0.98, 1.02))
+        timing = StepTiming(forward_us=us, rows=rows)
+        told = Verdict(0, 0, (1,) * len(ids), ids, rows - 1, None, timing, missed=accepted < 4)
+        pace = pace.with_step(int(5_000 * random.uniform(0.9, 1.1)))
+        known = known.with_drafts([pace]).with_verdict(told)
+        before, current = current, plan(known, LIMITS, True, current)
+        changes += current != before
+    assert changes < 40
+
+
+def test_a_session_that_waits_goes_on_to_wait_a_little_longer_than_it_would_begin_to() -> None:
+    begun = plan(seen(0.8, step_us=500), LIMITS, has_drafts=True)
+    assert begun.policy.min_depth > 0
+    busier = seen(0.8, step_us=500, sessions=BUSY_SESSIONS + 0.1)
+    assert plan(busier, LIMITS, True, begun).policy.min_depth > 0
+    assert plan(busier, LIMITS, True).policy.min_depth == 0
+    busy = seen(0.8, step_us=500, sessions=BUSY_SESSIONS + 0.5)
+    assert plan(busy, LIMITS, True, begun).policy.min_depth == 0
+
+
+@pytest.mark.parametrize(
+    ("away_us", "probe"), [(500.0, PROBE_ROUNDS + 1), (99_500.0, PROBE_ROUNDS + 6)]
+)
+def test_drafts_rest_under_break_even_and_try_again(away_us: float, probe: int) -> None:
+    """Field bug 26. Nothing was worth verifying for a while: drafts stop, but for probes that last
+    until what they bring can be there.
+    """
     depths = [
-        plan(seen(0.2, idle_rounds=n), LIMITS, has_drafts=True).draft.depth
-        for n in range(IDLE_ROUNDS + 2 * PROBE_CYCLE)
+        plan(seen(0.2, idle_rounds=n, round_trip_us=away_us), LIMITS, has_drafts=True).draft.depth
+        for n in range(IDLE_ROUNDS + 2 * (REST_ROUNDS + probe))
     ]
     assert all(depths[:IDLE_ROUNDS])
     for cycle in (0, 1):
-        start = IDLE_ROUNDS + cycle * PROBE_CYCLE
-        rest = PROBE_CYCLE - PROBE_ROUNDS
-        assert not any(depths[start : start + rest])
-        assert all(depths[start + rest : start + PROBE_CYCLE])
+        start = IDLE_ROUNDS + cycle * (REST_ROUNDS + probe)
+        assert not any(depths[start : start + REST_ROUNDS])
+        assert all(depths[start + REST_ROUNDS : start + REST_ROUNDS + probe])
 
 
 def test_drafts_that_rest_go_on_once_something_was_worth_verifying() -> None:
@@ -211,7 +266,7 @@ observations = st.builds(
 )
 limits = st.builds(
     Limits,
-    num_speculative_tokens=st.integers(1, 128),
+    num_speculative_tokens=st.integers(0, 128),
     width=st.integers(1, 32),
     proposal_top_k=st.integers(1, 1024),
     wait_nodes=st.none() | st.integers(0, 4096),

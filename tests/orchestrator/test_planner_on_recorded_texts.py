@@ -10,6 +10,7 @@ from recorded import FAR, NEAR, gain, limited, texts
 from orchestrator import planner
 from orchestrator.planner import Limits, Observations
 from orchestrator.simulation import PassCosts, Situation
+from orchestrator.texts import Guess, Recorded
 
 AT = {"near": NEAR, "far": FAR}
 WHERE = pytest.mark.parametrize("where", AT)
@@ -111,6 +112,20 @@ def test_a_draft_slower_than_the_target_costs_nothing(temperature: float) -> Non
 def test_a_draft_many_passes_away_costs_nothing(temperature: float) -> None:
     away = replace(NEAR, draft_wire_us=10e6)
     assert gain(away, texts(temperature), tokens=256) > 0.98
+
+
+@pytest.mark.parametrize("away_us", [100e3, 400e3, 500e3, 900e3])
+def test_drafts_that_rested_in_a_hard_place_help_again_where_it_gets_easy(
+    away_us: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far they are: a probe lasts until what it brings is there."""
+    hard = Guess((0.05, 0.02, 0.01), (0.05, 0.02, 0.01), None)
+    easy = Guess((0.97, 0.01, 0.01), (0.9, 0.05, 0.02), 0)
+    text = Recorded(texts(0.0)[0].sampling, [hard] * 60 + [easy] * 540)
+    away = replace(NEAR, draft_wire_us=away_us)
+    found = gain(away, [text], tokens=600)
+    monkeypatch.setattr(planner, "_rests", lambda seen, limits: False)
+    assert found >= 0.85 * gain(away, [text], tokens=600) > 1.5
 
 
 @WHERE

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from fake_session import FakePeer, chain, session, verdict
 
-from orchestrator.attached import MAX_OPEN_COMMITS
-from orchestrator.planner import FIRST_CHANCE
+from orchestrator.attached import MAX_OPEN_COMMITS, SILENT_COMMITS
+from orchestrator.planner import FIRST_CHANCE, Limits, Pace
 from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.seeds import choice_seed
@@ -131,7 +131,7 @@ def test_drafts_of_one_model_divide_the_tree_and_tell_each_other_what_they_make(
     plans = [s.drafts[i].plan for i in (1, 2, 3)]
     parts = [(plan.part, plan.share, plan.shares) for plan in plans]
     told = [s.drafts[i].link.commits[-1].plan for i in (1, 2, 3)]
-    assert told == [*plans[:2], None], "the third one's is what it was opened with"
+    assert told == [plans[0], None, None], "the others' are what they were opened with"
     assert parts == [(DraftPart.CHAIN, 0, 1), (DraftPart.BRANCHES, 0, 1), (DraftPart.TREE, 0, 1)]
     s.detach(s.drafts[1], None)
     s.reconcile(verdict(1, 0))
@@ -153,6 +153,32 @@ def test_a_draft_that_joins_is_told_what_drafts_of_its_model_have_made() -> None
     s.reconcile(verdict(1, 0))
     s.attach(FakePeer("smol3"))
     assert s.drafts[5].link.told == [], "nothing is alive"
+
+
+def test_a_draft_that_went_silent_does_not_hold_up_those_of_its_model() -> None:
+    s = session("smol1", "smol2")
+    s.relay(s.drafts[1], chain(1, 0))
+    s.relay(s.drafts[2], chain(2, 1))
+    parts = []
+    for base in range(2 * SILENT_COMMITS):
+        s.relay(s.drafts[2], chain(2, 1, first=base + 1, tip=base))
+        s.reconcile(verdict(base, 0))
+        parts.append([s.drafts[i].plan.part for i in (1, 2)])
+    assert parts[0] == [DraftPart.CHAIN, DraftPart.BRANCHES]
+    assert parts[-1] == [DraftPart.BRANCHES, DraftPart.CHAIN]
+    s.relay(s.drafts[1], chain(1, 0, first=1, tip=2 * SILENT_COMMITS))
+    s.reconcile(verdict(2 * SILENT_COMMITS, 0))
+    assert s.drafts[1].plan.part is DraftPart.CHAIN, "it is back"
+
+
+def test_each_draft_is_told_by_how_far_away_it_is() -> None:
+    s = session("near1", "far1", limits=Limits(2, 3, 64))
+    s.drafts[2].pace = Pace(10e6)
+    for base in range(30):
+        timing = StepTiming(forward_us=20_000 + 500 * (base % 3), rows=1 + base % 3)
+        s.reconcile(verdict(base, 0, timing=timing))
+    near, far = (s.drafts[i].plan.min_chance for i in (1, 2))
+    assert 0 < far < near
 
 
 def test_a_silent_draft_saves_nothing_up() -> None:
@@ -299,7 +325,7 @@ def test_when_the_last_draft_leaves_nobody_waits_for_drafts() -> None:
         s.reconcile(verdict(base, 0, timing=timing))
     assert s._plan.policy.min_depth > 0
     s.detach(s.drafts[1], "gone")
-    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0, FIRST_CHANCE)
+    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 2, FIRST_CHANCE)
 
 
 def test_a_resumed_session_goes_on_from_what_was_emitted() -> None:
@@ -342,7 +368,7 @@ def test_a_draft_that_is_done_is_not_lost_and_nobody_waits_for_it() -> None:
     assert link.is_closed
     assert s._plan.policy == waits, "the other one is still waited for"
     s.retire(s.drafts[2], Done("its context is full"))
-    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 0, FIRST_CHANCE)
+    assert s.verify.policies[-1] == ReadinessPolicy(0, 0, 2, FIRST_CHANCE)
     assert s.notices == [
         "draft a stopped helping: its context is full",
         "draft b stopped helping: its context is full",
