@@ -12,6 +12,7 @@ from dataclasses import replace
 from orchestrator.admission import check_room, check_target
 from orchestrator.attached import Attached
 from orchestrator.diagnosing import diagnose
+from orchestrator.load import Load
 from orchestrator.peers import DraftPeer, Peers
 from orchestrator.placement import Candidate, place
 from orchestrator.planner import Limits
@@ -45,6 +46,7 @@ class Engine:
         self._settings = settings
         self._peers = Peers(settings.verify, settings.draft)
         self._requests = 0
+        self._load = Load()
 
     async def start(self) -> None:
         """Looks for the verifier and the drafts."""
@@ -171,8 +173,12 @@ class Engine:
 
     def _wanted(self, session: Session) -> list[DraftPeer]:
         """The drafts that should help a session now, the best first."""
-        usable = {d.name: d for d in self._peers.drafts if d.is_usable and session.may_have(d)}
         attached = [draft.peer.name for draft in session.drafts.values()]
+        usable = {
+            d.name: d
+            for d in self._peers.drafts
+            if d.is_usable and session.may_have(d) and (d.name in attached or not d.is_full)
+        }
         candidates = [
             Candidate(
                 d.name,
@@ -187,10 +193,11 @@ class Engine:
         most = session.request.max_drafts
         names = place(
             candidates,
-            self._requests,
+            self._load.sharing(self._requests, time.monotonic()),
             session.pass_us,
             len(usable) if most is None else most,
             self._settings.drafts_per_session,
+            divide=session.can_divide,
         )
         return [usable[name] for name in names]
 
@@ -233,7 +240,13 @@ class Engine:
             session.notice("no draft takes part; the target answers at its own speed")
 
     def _lose(self, session: Session, draft: Attached, error: OutriderError) -> None:
-        """A draft that failed slows the session down at most; a dead one is not asked again."""
+        """A draft that failed slows the session down at most; a dead one is not asked again, a full
+        one when it may have room.
+        """
+        if isinstance(error, CapacityError) and error.retry_after_s is not None:
+            draft.peer.fill(error.retry_after_s)
+            session.spare(draft, error.message)
+            return
         is_gone = isinstance(error, UnavailableError)
         session.detach(draft, error.message, may_return=is_gone)
         if is_gone:

@@ -171,6 +171,7 @@ class DraftPeer(Peer):
         self.sessions = 0
         self.step_us = 0.0
         self.acceptance = 0.75
+        self._full_until = 0.0
         self._verify = verify
         self._refusal: Refusal | None = None
         self._introduction: asyncio.Task[None] | None = None
@@ -192,6 +193,15 @@ class DraftPeer(Peer):
     def law(self) -> Hashable:
         """What tells its model from others: two drafts of one law propose the same."""
         return self.name if self.info is None else (self.info.model_name, self.info.tokenizer_hash)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it refused a session a short while ago for lack of room."""
+        return time.monotonic() < self._full_until
+
+    def fill(self, retry_after_s: float) -> None:
+        """It has no room and said when it may have some; no session asks it before."""
+        self._full_until = time.monotonic() + max(retry_after_s, PROBE_EVERY_S)
 
     def note(self, chunk: Chunk) -> None:
         """Learns how fast it is."""

@@ -57,17 +57,23 @@ def place(
     pass_us: float,
     most: int,
     each: int | None = None,
+    *,
+    divide: bool = True,
 ) -> list[str]:
     """The names of the drafts that help one of `sessions` sessions, the best first, at most `most`.
 
     `pass_us` is the time of a target pass; 0: not known yet. `each` is a number of drafts that is
-    wished for instead of the one that comes of dividing them.
+    wished for instead of the one that comes of dividing them. Where drafts of one law would all say
+    the same (`divide` False), one of each law helps.
 
     >>> two = [Candidate("a", "smol", sessions=3), Candidate("b", "smol")]
     >>> place(two, sessions=4, pass_us=1e5, most=8), place(two, sessions=1, pass_us=1e5, most=8)
     (['b'], ['b', 'a'])
     """
     ranked = sorted(drafts, key=lambda d: -accepted_per_pass(d, pass_us))
+    if not divide:
+        firsts = {d.law: d for d in reversed(ranked)}
+        ranked = [d for d in ranked if firsts[d.law] is d]
     free = [d for d in ranked if d.is_free(pass_us)]
     paid = [d for d in ranked if d not in free]
     allowed = max(1, len(paid) // max(1, sessions)) if each is None else each

@@ -48,6 +48,9 @@ INBOX_ARRIVALS = 256
 MOST_JOINS = 3
 """A draft that failed a session so often is not asked again in it."""
 
+MOST_SPARED_S = 60.0
+"""A draft that had no room for a session is asked again by it after so long at most."""
+
 PLACEMENT_S = 0.25
 """How often it is looked at which drafts a session should have."""
 
@@ -84,6 +87,8 @@ class Session:
         self._answer = Answer(request, vocabulary, self._author)
         self._names: dict[int, DraftStats] = {}
         self._ended: Counter[str] = Counter()
+        self._spared: Counter[str] = Counter()
+        self._away_until: dict[str, float] = {}
         self._placed_at = time.monotonic()
         self._seen = Observations(passes=passes or PassTimes())
         self._plan = plan(self._seen, limits, has_drafts=False)
@@ -144,10 +149,17 @@ class Session:
 
     def may_have(self, peer: DraftPeer) -> bool:
         """Whether a draft may stay or join, again perhaps: not one that is done, nor one that keeps
-        failing, nor any when all indices are used up."""
+        failing or had no room a moment ago, nor any when all indices are used up."""
         if any(draft.peer is peer for draft in self.team):
             return True
+        if time.monotonic() < self._away_until.get(peer.name, 0.0):
+            return False
         return len(self._names) < MAX_DRAFT_INDEX and self._ended[peer.name] < MOST_JOINS
+
+    @property
+    def can_divide(self) -> bool:
+        """Whether drafts of one model have different things to say: branches, or draws."""
+        return self.limits.width > 1 or self.sampling.draws_proposals
 
     @property
     def passes(self) -> PassTimes:
@@ -175,6 +187,18 @@ class Session:
             draft.stats.lost = True
             self.notice(f"draft {draft.stats.name} was lost: {problem}")
             self._wait_for_nobody_gone()
+
+    def spare(self, draft: Attached, problem: str) -> None:
+        """Goes on without a draft that has no room for it now; it may come back, each time later:
+        every time takes an index.
+        """
+        name = draft.peer.name
+        self._spared[name] += 1
+        wait_s = min(2.0 ** self._spared[name], MOST_SPARED_S)
+        self._away_until[name] = time.monotonic() + wait_s
+        self._leave(draft)
+        self.notice(f"draft {draft.stats.name} has no room for now: {problem}")
+        self._wait_for_nobody_gone()
 
     def retire(self, draft: Attached, done: Done) -> None:
         """Goes on without a draft that has nothing more to say; it is not lost."""

@@ -63,6 +63,15 @@ def test_a_better_draft_is_preferred_at_the_same_speed() -> None:
     assert place(seen, 2, PASS_US, 255) == ["good"]
 
 
+def test_where_drafts_of_a_model_would_say_the_same_one_of_them_helps() -> None:
+    seen = [*drafts(3), Candidate("lookup", "ngram", step_us=5_000)]
+    assert len(place(seen, 1, PASS_US, 255)) == 4
+    assert len(place(seen, 1, PASS_US, 255, 4)) == 4
+    for each in (None, 4):
+        chosen = place(seen, 1, PASS_US, 255, each, divide=False)
+        assert sorted(name[0] for name in chosen) == ["d", "l"]
+
+
 def test_prompt_lookup_helps_everyone() -> None:
     seen = [
         Candidate("lookup", "ngram", sessions=40, step_us=50, acceptance=0.3),

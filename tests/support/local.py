@@ -58,11 +58,13 @@ class Local:
         watched = Watched(_loaded(model, chosen.model_options()))
         return await self._serve(VerifyServer(watched, chosen), watched)
 
-    async def draft(self, model: str | CausalModel = TARGET, **settings: Any) -> Running:
-        """A draft service."""
+    async def draft(
+        self, model: str | CausalModel = TARGET, *, port: int = 0, **settings: Any
+    ) -> Running:
+        """A draft service; `port` 0: any that is free."""
         chosen = DraftSettings(port=0, **settings)
         watched = Watched(_loaded(model, chosen.model_options()))
-        return await self._serve(DraftServer(watched, chosen), watched)
+        return await self._serve(DraftServer(watched, chosen), watched, port)
 
     async def fake_draft(self, servicer: draft_pb2_grpc.DraftServiceServicer) -> str:
         """The address of a draft that does whatever `servicer` does."""
@@ -105,14 +107,14 @@ class Local:
         self._stack.push_async_callback(channel.close)
         return channel
 
-    async def _serve(self, service: Any, model: Watched) -> Running:
+    async def _serve(self, service: Any, model: Watched, port: int = 0) -> Running:
         server = grpc.aio.server(interceptors=[TypedErrors()], options=list(SERVER_OPTIONS))
         service.register(server)
         self._stack.push_async_callback(service.stop)
-        return Running(await self._listen(server), service, server, model)
+        return Running(await self._listen(server, port), service, server, model)
 
-    async def _listen(self, server: grpc.aio.Server) -> str:
-        port = server.add_insecure_port("127.0.0.1:0")
+    async def _listen(self, server: grpc.aio.Server, port: int = 0) -> str:
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         self._stack.push_async_callback(server.stop, None)
         return f"127.0.0.1:{port}"
