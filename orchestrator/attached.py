@@ -6,7 +6,8 @@ from dataclasses import replace
 from orchestrator.peers import DraftPeer
 from orchestrator.requests import DraftStats
 from outrider.errors import InvalidArgumentError
-from outrider.types import Chunk, DraftCommit, DraftPlan
+from outrider.plans import DraftPlan
+from outrider.types import Chunk, DraftCommit
 from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
 
 MAX_OPEN_COMMITS = 64

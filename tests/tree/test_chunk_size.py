@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from outrider.types import Chunk, DraftPlan, Node, NodeKind, ProposalRow
+from outrider.plans import DraftPlan
+from outrider.types import Chunk, Node, NodeKind, ProposalRow
 from outrider.wire.convert import chunk_to
 
 FIRST_ID = (255 << 24) + (1 << 24) - 9
