@@ -31,14 +31,13 @@ from draft_service.sessions import DraftSession
 from outrider.models.base import CausalModel
 from outrider.models.packaged import fetch
 from outrider.models.registry import ModelOptions, load_model
+from outrider.plans import DraftPlan, ReadinessPolicy
 from outrider.tree import TokenTree
 from outrider.types import (
     AcceptanceMode,
     Chunk,
     DraftCommit,
     DraftOpening,
-    DraftPlan,
-    ReadinessPolicy,
     SamplingParams,
     StopConditions,
     VerifyOpening,

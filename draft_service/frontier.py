@@ -11,8 +11,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from outrider.nodes import TreeNode
+from outrider.plans import DraftPart, DraftPlan
 from outrider.selection import ways
-from outrider.types import DraftPart, DraftPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from draft_service.translation import Translation
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import TIP, Feed, ModelSequence
 from outrider.nodes import TreeNode
+from outrider.plans import MAX_DRAFTED_NODES, DraftPart, DraftPlan
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.processing import changes_rows
@@ -19,12 +20,9 @@ from outrider.sampling.proposing import Proposal
 from outrider.tree import TokenTree
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
-    MAX_DRAFTED_NODES,
     Chunk,
     DraftCommit,
     DraftOpening,
-    DraftPart,
-    DraftPlan,
     Node,
     ProposalRow,
     SamplingParams,

@@ -7,7 +7,8 @@ from orchestrator.peers import DraftPeer
 from orchestrator.planner import Pace
 from orchestrator.requests import DraftStats
 from outrider.errors import InvalidArgumentError
-from outrider.types import Chunk, DraftCommit, DraftPlan
+from outrider.plans import DraftPlan
+from outrider.types import Chunk, DraftCommit
 from outrider.wire.draft_client import DraftStream, Opened, RelayedChunk
 
 MAX_OPEN_COMMITS = 64

@@ -11,7 +11,7 @@ prompt lookup, help everyone.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.types import DraftPart
+from outrider.plans import DraftPart
 
 FREE_SHARE = 0.02
 """A draft whose step takes less than this share of a pass is no load to anyone."""

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from outrider.pass_times import MEMORY, PassTimes
-from outrider.types import DraftPart, DraftPlan, ReadinessPolicy, StepTiming, Verdict
+from outrider.plans import DraftPart, DraftPlan, ReadinessPolicy
+from outrider.types import StepTiming, Verdict
 
 PRIOR_TESTED = 8.0
 PRIOR_ACCEPTED = 6.0

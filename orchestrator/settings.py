@@ -34,38 +34,59 @@ class OrchestratorSettings(ServerSettings):
         description="embedded: start Ray here; local: no Ray, one engine in this process; "
         "or the address of a Ray cluster",
     )
-    engines: int = Field(1, ge=1, le=64, description="EngineActor replicas when Ray is used")
-    max_requests: int = Field(64, ge=1, le=65536, description="Requests answered at once")
+    engines: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="EngineActor replicas when Ray is used; each gives its requests drafts as if "
+        "it had all drafts to itself",
+    )
+    max_requests: int = Field(
+        64, ge=1, le=65536, description="Requests that an engine answers at once"
+    )
     mode: Literal["auto", "coupled", "rejection", "block", "match"] = Field(
         "auto",
         description="How drafted tokens are accepted where a request does not say: coupled, "
         "rejection, block or match; auto is coupled. All are lossless",
     )
     num_speculative_tokens: int = Field(
-        16, ge=1, le=128, description="Most drafted tokens that one target pass verifies"
+        16,
+        ge=1,
+        le=128,
+        description="Most drafted tokens of a request that one target pass verifies, on all "
+        "branches together; with --no-run-ahead also the depth of a draft",
     )
     width: int = Field(3, ge=1, le=32, description="Children that a draft proposes at each node")
     run_ahead: bool = Field(
         True,
-        description="Draft on while the target verifies; --no-run-ahead makes drafts wait for the "
-        "verdict, for comparison",
+        description="Draft deeper than the next target pass can verify; with --no-run-ahead "
+        "drafts go no deeper than num-speculative-tokens until the verdict is known (branches may "
+        "still grow while the target verifies), for comparison",
     )
     drafts_per_session: int | None = Field(
         None,
         ge=1,
         le=255,
-        description="Drafts that help one request; unset: as many as there are for each of those "
-        "answered at once",
+        description="Drafts that help one request, beside those that cost nothing, like prompt "
+        "lookup; unset: as many as there are for each of those answered at once",
     )
     proposal_top_k: int = Field(
         64, ge=1, le=1024, description="Support of a proposal row (rejection and block)"
     )
-    adaptive: bool = Field(True, description="Verify fewer drafted tokens where more would not pay")
+    adaptive: bool = Field(
+        True,
+        description="Draft and verify fewer tokens where more would not pay, and let drafts rest "
+        "where none pays; --no-adaptive turns off both",
+    )
     wait_nodes: int | None = Field(
-        None, ge=0, le=4096, description="Candidates to wait for after a miss; unset: planned"
+        None,
+        ge=0,
+        le=128,
+        description="How deep a drafted tree every target pass waits for, num-speculative-tokens "
+        "at most (with rejection and block: a first token); 0: no wait; unset: planned",
     )
     max_wait_ms: float | None = Field(
-        None, ge=0, le=60_000, description="Longest wait for candidates; unset: planned"
+        None, ge=0, le=60_000, description="Longest wait of a pass for it; unset: planned"
     )
     verdict_timeout_s: float = Field(
         120.0, gt=0, le=86400, description="Silence of the verifier that ends a request"

@@ -9,9 +9,10 @@ from draft_service.frontier import Frontier
 from orchestrator.texts import Guess, Text
 from outrider.nodes import TreeNode
 from outrider.pass_times import PassTimes, most_per_time
+from outrider.plans import DraftPlan
 from outrider.sampling.proposing import Candidate
 from outrider.tree import TokenTree
-from outrider.types import Chunk, DraftPlan, Node, NodeKind
+from outrider.types import Chunk, Node, NodeKind
 
 FIRST_ID = 1 << 24
 """Of the only draft: index 1."""

@@ -18,8 +18,9 @@ from orchestrator.planner import Limits, Observations, Pace, draft_at, plan
 from orchestrator.simulated_draft import FIRST_ID, RIGHT, SimulatedDraft
 from orchestrator.texts import Drawn, Profile, Text
 from outrider.nodes import Subtree, TreeNode
+from outrider.plans import DraftPlan, ReadinessPolicy
 from outrider.tree import TokenTree
-from outrider.types import Chunk, DraftPlan, ReadinessPolicy, StepTiming, Verdict
+from outrider.types import Chunk, StepTiming, Verdict
 
 
 @dataclass(frozen=True, slots=True)

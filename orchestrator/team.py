@@ -11,8 +11,9 @@ from orchestrator.joining import alive
 from orchestrator.placement import Share, shares
 from orchestrator.planner import Pace
 from outrider.nodes import TreeNode
+from outrider.plans import DraftPlan
 from outrider.tree import TokenTree
-from outrider.types import DRAFT_INDEX_SHIFT, DraftPlan
+from outrider.types import DRAFT_INDEX_SHIFT
 from outrider.wire.convert import chunk_to
 from outrider.wire.draft_client import RelayedChunk
 

@@ -45,6 +45,12 @@ class InvalidArgumentError(OutriderError):
     """The request can never work as it is."""
 
 
+def require(condition: bool, message: str) -> None:
+    """Raises InvalidArgumentError with the message unless the condition holds."""
+    if not condition:
+        raise InvalidArgumentError(message)
+
+
 class NotFoundError(OutriderError):
     """The named thing (model, session, file) does not exist."""
 

@@ -5,19 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from outrider.errors import InvalidArgumentError
+from outrider.errors import require
+from outrider.plans import MAX_DRAFT_INDEX, DraftPlan, ReadinessPolicy
 
 PROTOCOL_VERSION = 3
 """Peers with another version are refused."""
 
 DRAFT_INDEX_SHIFT = 24
 """A node id is `draft_index << DRAFT_INDEX_SHIFT | counter`; below 2**24 it names a committed tip.
-"""
-
-MAX_DRAFT_INDEX = 255
-
-MAX_DRAFTED_NODES = 256 * 32
-"""Most nodes of one draft that are alive in a session: as many as the deepest and widest chain has.
 """
 
 MAX_LOGPROBS = 20
@@ -47,16 +42,6 @@ class NodeKind(str, Enum):
     LISTED = "listed"
 
 
-class DraftPart(str, Enum):
-    """Which nodes a draft goes on below: the path of first children, the most promising ones of the
-    whole tree, or those of its share of the branches that leave that path.
-    """
-
-    CHAIN = "chain"
-    TREE = "tree"
-    BRANCHES = "branches"
-
-
 class FinishReason(str, Enum):
     """Why a generation ended."""
 
@@ -74,10 +59,10 @@ class Grammar:
 
     def __post_init__(self) -> None:
         forms = sum(bool(form) for form in (self.json_schema, self.regex, self.choice))
-        _require(
+        require(
             forms == 1, f"the grammar has {forms} forms; give a JSON schema, a regex or a choice"
         )
-        _require(all(self.choice), "a choice is empty; give texts of at least one character")
+        require(all(self.choice), "a choice is empty; give texts of at least one character")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +88,24 @@ class SamplingParams:
     grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             math.isfinite(self.temperature) and self.temperature >= 0,
             f"temperature is {self.temperature}; give a number of at least 0 (0 means greedy)",
         )
-        _require(self.top_k >= 0, f"top_k is {self.top_k}; give at least 1, or 0 for all tokens")
-        _require(0 < self.top_p <= 1, f"top_p is {self.top_p}; give a number above 0 and up to 1")
-        _require(0 <= self.min_p < 1, f"min_p is {self.min_p}; give a number from 0 to below 1")
-        _require(
+        require(self.top_k >= 0, f"top_k is {self.top_k}; give at least 1, or 0 for all tokens")
+        require(0 < self.top_p <= 1, f"top_p is {self.top_p}; give a number above 0 and up to 1")
+        require(0 <= self.min_p < 1, f"min_p is {self.min_p}; give a number from 0 to below 1")
+        require(
             self.seed is None or 0 <= self.seed < 2**64,
             f"seed is {self.seed}; give a whole number from 0 to 2^64 - 1",
         )
-        _require(
+        require(
             0 < self.repetition_penalty <= 10,
             f"repetition_penalty is {self.repetition_penalty}; give a number above 0 and up to 10",
         )
         for name in ("frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
-            _require(-2 <= value <= 2, f"{name} is {value}; give a number from -2 to 2")
+            require(-2 <= value <= 2, f"{name} is {value}; give a number from -2 to 2")
         self._check_tokens()
 
     @property
@@ -136,9 +121,9 @@ class SamplingParams:
 
     def _check_tokens(self) -> None:
         ids = [token for token, _ in self.logit_bias]
-        _require(len(set(ids)) == len(ids), "logit_bias names a token twice; give each token once")
+        require(len(set(ids)) == len(ids), "logit_bias names a token twice; give each token once")
         for token, bias in self.logit_bias:
-            _require(
+            require(
                 -100 <= bias <= 100,
                 f"logit_bias of token {token} is {bias}; give a number from -100 to 100",
             )
@@ -147,12 +132,12 @@ class SamplingParams:
             ("allowed_token_ids", len(self.allowed_token_ids or ())),
             ("banned_token_ids", len(self.banned_token_ids)),
         ):
-            _require(
+            require(
                 size <= MAX_TOKEN_RULES,
                 f"{name} has {size} tokens; give at most {MAX_TOKEN_RULES}",
             )
         if self.allowed_token_ids is not None:
-            _require(
+            require(
                 bool(self.allowed_token_ids - self.banned_token_ids),
                 "no allowed token is left; name at least one that is not banned",
             )
@@ -168,8 +153,8 @@ class StopConditions:
     min_tokens: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.max_tokens >= 1, f"max_tokens is {self.max_tokens}; give at least 1")
-        _require(
+        require(self.max_tokens >= 1, f"max_tokens is {self.max_tokens}; give at least 1")
+        require(
             0 <= self.min_tokens <= self.max_tokens,
             f"min_tokens is {self.min_tokens}; give 0 to max_tokens, which is {self.max_tokens}",
         )
@@ -223,73 +208,6 @@ class Chunk:
     def most_bytes(self) -> int:
         """No more than so many bytes on the wire."""
         return 48 + 40 * len(self.nodes) + sum(24 + 9 * len(row.ids) for row in self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftPlan:
-    """How far and how wide a draft runs ahead of the committed tip, and below which nodes.
-
-    `depth` 0 stops it. `max_nodes` of its own may be alive, `max_bytes` of chunks be sent between
-    two commits. Below a node whose chances multiply to less than `min_chance` nothing is drafted.
-    Of the branches it has the share number `share` of `shares`. The verifier waits for a tree that
-    is `min_depth` deep: the path of first children comes before all else up to there, whatever its
-    chance.
-    """
-
-    depth: int = 8
-    width: int = 1
-    proposal_top_k: int = 64
-    max_nodes: int = MAX_DRAFTED_NODES
-    max_bytes: int = 2**20
-    min_chance: float = 0.0
-    part: DraftPart = DraftPart.CHAIN
-    share: int = 0
-    shares: int = 1
-    min_depth: int = 0
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.depth <= 256, f"depth is {self.depth}; give 0 to 256")
-        _require(1 <= self.width <= 32, f"width is {self.width}; give 1 to 32")
-        _require(
-            1 <= self.proposal_top_k <= 1024,
-            f"proposal_top_k is {self.proposal_top_k}; give 1 to 1024",
-        )
-        _require(
-            1 <= self.max_nodes <= MAX_DRAFTED_NODES,
-            f"max_nodes is {self.max_nodes}; give 1 to {MAX_DRAFTED_NODES}",
-        )
-        _require(
-            1 <= self.max_bytes <= 2**26,
-            f"max_bytes is {self.max_bytes}; give 1 to {2**26} (64 MiB)",
-        )
-        _require_chance(self.min_chance)
-        _require(
-            0 <= self.share < self.shares <= MAX_DRAFT_INDEX,
-            f"the share is number {self.share} of {self.shares}; give a number from 0 on that is "
-            f"below that of shares, which is at most {MAX_DRAFT_INDEX}",
-        )
-        _require(0 <= self.min_depth <= 256, f"min_depth is {self.min_depth}; give 0 to 256")
-
-
-@dataclass(frozen=True, slots=True)
-class ReadinessPolicy:
-    """A session is verified once its tree is `min_depth` deep or `max_wait_us` have passed since
-    its last verdict; no node is whose chances multiply to less than `min_chance`.
-    """
-
-    min_depth: int = 0
-    max_wait_us: int = 0
-    max_rows: int = 16
-    min_chance: float = 0.0
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.min_depth <= 256, f"min_depth is {self.min_depth}; give 0 to 256")
-        _require(
-            0 <= self.max_wait_us <= 60_000_000,
-            f"max_wait_us is {self.max_wait_us}; give 0 to 60000000 (a minute)",
-        )
-        _require(0 <= self.max_rows <= 4096, f"max_rows is {self.max_rows}; give 0 to 4096")
-        _require_chance(self.min_chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,11 +295,11 @@ class DraftOpening:
 
     def __post_init__(self) -> None:
         _require_prompt(self.session_id, self.prompt_ids)
-        _require(
+        require(
             1 <= self.draft_index <= MAX_DRAFT_INDEX,
             f"draft_index is {self.draft_index}; give 1 to {MAX_DRAFT_INDEX}",
         )
-        _require(
+        require(
             self.sampling.seed is not None, "the seed is unset; the orchestrator has to draw one"
         )
 
@@ -410,14 +328,14 @@ class VerifyOpening:
 
     def __post_init__(self) -> None:
         _require_prompt(self.session_id, self.prompt_ids)
-        _require(
+        require(
             self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
             f"logprobs is {self.logprobs}; give 0 to {MAX_LOGPROBS}",
         )
-        _require(
+        require(
             self.sampling.seed is not None, "the seed is unset; the orchestrator has to draw one"
         )
-        _require(
+        require(
             len(self.emitted_ids) < self.stop.max_tokens,
             f"{len(self.emitted_ids)} tokens are emitted already and max_tokens is "
             f"{self.stop.max_tokens}; "
@@ -425,17 +343,8 @@ class VerifyOpening:
         )
 
 
-def _require_chance(min_chance: float) -> None:
-    _require(0 <= min_chance <= 1, f"min_chance is {min_chance}; give 0 to 1")
-
-
 def _require_prompt(session_id: str, prompt_ids: tuple[int, ...]) -> None:
-    _require(
+    require(
         0 < len(session_id) <= 128, f"session_id has {len(session_id)} characters; give 1 to 128"
     )
-    _require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvalidArgumentError(message)
+    require(len(prompt_ids) > 0, "the prompt is empty; give at least one token")

@@ -13,8 +13,9 @@ from outrider.host import ModelLoad
 from outrider.models.base import Tokenizer
 from outrider.v1 import verify_pb2, verify_pb2_grpc
 from outrider.wire.calls import first_message, internal_error
-from outrider.wire.convert import chunk_from, info_to, policy_from, verdict_to, verify_opening_from
+from outrider.wire.convert import chunk_from, info_to, verdict_to, verify_opening_from
 from outrider.wire.convert_host import host_to
+from outrider.wire.convert_plan import policy_from
 from outrider.wire.diagnosing import Teller
 from verify_service.scheduler import Scheduler
 from verify_service.sessions import Session

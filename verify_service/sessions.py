@@ -9,17 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from outrider.errors import CapacityError, OutriderError
 from outrider.models.base import ModelSequence
+from outrider.plans import ReadinessPolicy
 from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.selection import Selection
 from outrider.tree import Subtree, TokenTree
-from outrider.types import (
-    Chunk,
-    FinishReason,
-    ReadinessPolicy,
-    Verdict,
-    VerifyOpening,
-)
+from outrider.types import Chunk, FinishReason, Verdict, VerifyOpening
 from verify_service.settled import Batch, Settled
 from verify_service.verifier import Outcome, Work
 

@@ -148,13 +148,20 @@ def _bench(
     ] = "1,4",
     num_speculative_tokens: Annotated[
         str | None,
-        typer.Option(metavar="N,N…", help="Longest drafted path of a pass. Default: the server's."),
+        typer.Option(
+            metavar="N,N…",
+            help="Most drafted tokens that one target pass verifies, on all branches together. "
+            "Default: the server's.",
+        ),
     ] = None,
     temperature: Annotated[
         str | None, typer.Option(metavar="T,T…", help="0: greedy. Default: the server's.")
     ] = None,
     max_drafts: Annotated[
-        str | None, typer.Option(metavar="N,N…", help="Drafts to use at most. Default: all.")
+        str | None,
+        typer.Option(
+            metavar="N,N…", help="Drafts to use at most. Default: as many as the server gives."
+        ),
     ] = None,
     baseline: Annotated[
         bool, typer.Option(help="Measure the target alone, too, in turns with the rest.")

@@ -108,11 +108,21 @@ Answers = Annotated[
 ChoiceIndex = Annotated[
     int, typer.Option(help="With --seed: repeat this one of several answers, from 0.")
 ]
-MaxDrafts = Annotated[int | None, typer.Option(help="Drafts to use at most; 0: none.")]
-SpeculativeTokens = Annotated[
-    int | None, typer.Option(help="Longest drafted path that one target pass verifies.")
+MaxDrafts = Annotated[
+    int | None,
+    typer.Option(help="Drafts to use at most; 0: none. Default: as many as the server gives."),
 ]
-Width = Annotated[int | None, typer.Option(help="Children that a draft proposes at each node.")]
+SpeculativeTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Most drafted tokens that one target pass verifies, on all branches together. "
+        "Default: the server's."
+    ),
+]
+Width = Annotated[
+    int | None,
+    typer.Option(help="Children that a draft proposes at each node. Default: the server's."),
+]
 Model = Annotated[str, typer.Option(help="Refuse another target model than this.")]
 Timeout = Annotated[
     float | None,

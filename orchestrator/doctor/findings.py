@@ -277,7 +277,7 @@ def _held_back(found: Diagnosis) -> Iterator[Finding]:
         yield Finding(
             Severity.ADVICE,
             "run ahead",
-            "drafts wait for every verdict (--no-run-ahead)",
+            "drafts go no deeper than one pass until its verdict is known (--no-run-ahead)",
             "leave --no-run-ahead out: drafting then overlaps with verifying",
         )
 

@@ -145,11 +145,15 @@ class DraftOptions(message.Message):
     NUM_SPECULATIVE_TOKENS_FIELD_NUMBER: builtins.int
     WIDTH_FIELD_NUMBER: builtins.int
     max_drafts: builtins.int
-    """Largest number of drafts used; 0 turns drafting off. Unset: all."""
+    """Largest number of drafts used; 0 turns drafting off. Unset: as many as the server gives a request, by its setting or
+    by how many there are for each request that is answered at once.
+    """
     num_speculative_tokens: builtins.int
-    """Nodes on the longest drafted path. Unset: the server's default."""
+    """Drafted tokens of the request that one target pass verifies at most, on all branches together; drafts that do not run
+    ahead also draft no deeper. Unset: the server's default.
+    """
     width: builtins.int
-    """Children at each node of the chain. Unset: the server's default."""
+    """Children that a draft proposes at each node. Unset: the server's default."""
     def __init__(
         self,
         *,
@@ -767,17 +771,19 @@ class DraftingLimits(message.Message):
     WAIT_NODES_FIELD_NUMBER: builtins.int
     MAX_WAIT_US_FIELD_NUMBER: builtins.int
     num_speculative_tokens: builtins.int
-    """Longest drafted path that one target pass verifies."""
+    """Drafted tokens of a request that one target pass verifies at most, on all branches together; drafts that do not run
+    ahead also draft no deeper.
+    """
     width: builtins.int
     """Children that a draft proposes at each node."""
     run_ahead: builtins.bool
-    """Whether drafts go on while the target verifies."""
+    """Whether drafts go deeper than one pass can verify."""
     adaptive: builtins.bool
-    """Whether fewer nodes are verified where more would not pay."""
+    """Whether fewer nodes are drafted and verified where more would not pay, and none where drafting does not."""
     wait_nodes: builtins.int
-    """Candidates to wait for after a miss. Unset: planned."""
+    """Depth of the drafted tree that every pass waits for, num_speculative_tokens at most. Unset: planned."""
     max_wait_us: builtins.int
-    """Longest wait for them, in microseconds. Unset: planned."""
+    """Longest wait for it, in microseconds. Unset: planned."""
     def __init__(
         self,
         *,

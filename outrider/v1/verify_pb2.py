@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from outrider.v1 import common_pb2 as outrider_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18outrider/v1/verify.proto\x12\x0boutrider.v1\x1a\x18outrider/v1/common.proto\"D\n\x1cVerifyServiceDiagnoseRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x13\n\x0breply_bytes\x18\x02 \x01(\r\"V\n\x1dVerifyServiceDiagnoseResponse\x12$\n\x04host\x18\x01 \x01(\x0b\x32\x16.outrider.v1.HostFacts\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"\"\n VerifyServiceGetModelInfoRequest\"J\n!VerifyServiceGetModelInfoResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\"\x16\n\x14GetVocabularyRequest\"8\n\x15GetVocabularyResponse\x12\x0e\n\x06pieces\x18\x01 \x03(\x0c\x12\x0f\n\x07\x63ontrol\x18\x02 \x03(\x08\"L\n\x0fTokenizeRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x11.outrider.v1.ChatH\x00\x42\x06\n\x04kind\"\x1f\n\x10TokenizeResponse\x12\x0b\n\x03ids\x18\x01 \x03(\r\"_\n\x0fReadinessPolicy\x12\x11\n\tmin_depth\x18\x01 \x01(\r\x12\x13\n\x0bmax_wait_us\x18\x02 \x01(\r\x12\x10\n\x08max_rows\x18\x03 \x01(\r\x12\x12\n\nmin_chance\x18\x04 \x01(\x02\"\xf5\x01\n\nVerifyOpen\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nprompt_ids\x18\x02 \x03(\r\x12\x13\n\x0b\x65mitted_ids\x18\x03 \x03(\r\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.outrider.v1.SamplingParams\x12)\n\x04stop\x18\x05 \x01(\x0b\x32\x1b.outrider.v1.StopConditions\x12,\n\x06policy\x18\x06 \x01(\x0b\x32\x1c.outrider.v1.ReadinessPolicy\x12\x15\n\x08logprobs\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x0b\n\t_logprobs\"\r\n\x0bVerifyClose\"\xc6\x01\n\rVerifyRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.outrider.v1.VerifyOpenH\x00\x12)\n\x06\x65xtend\x18\x02 \x01(\x0b\x32\x17.outrider.v1.DraftChunkH\x00\x12.\n\x06policy\x18\x03 \x01(\x0b\x32\x1c.outrider.v1.ReadinessPolicyH\x00\x12)\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x18.outrider.v1.VerifyCloseH\x00\x42\x06\n\x04kind\"%\n\x0cVerifyOpened\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"G\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12\x0f\n\x07top_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x01\"\x87\x02\n\x07Verdict\x12\x13\n\x0bround_index\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x10\n\x08node_ids\x18\x04 \x03(\r\x12\x0f\n\x07\x64rafted\x18\x05 \x01(\r\x12\x30\n\rfinish_reason\x18\x06 \x01(\x0e\x32\x19.outrider.v1.FinishReason\x12\'\n\x06timing\x18\x07 \x01(\x0b\x32\x17.outrider.v1.StepTiming\x12,\n\x08logprobs\x18\x08 \x03(\x0b\x32\x1a.outrider.v1.TokenLogprobs\x12\r\n\x05\x66resh\x18\t \x01(\x08\x12\x0e\n\x06missed\x18\n \x01(\x08\"n\n\x0eVerifyResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.outrider.v1.VerifyOpenedH\x00\x12\'\n\x07verdict\x18\x02 \x01(\x0b\x32\x14.outrider.v1.VerdictH\x00\x42\x06\n\x04kind2\xcb\x03\n\rVerifyService\x12m\n\x0cGetModelInfo\x12-.outrider.v1.VerifyServiceGetModelInfoRequest\x1a..outrider.v1.VerifyServiceGetModelInfoResponse\x12X\n\rGetVocabulary\x12!.outrider.v1.GetVocabularyRequest\x1a\".outrider.v1.GetVocabularyResponse0\x01\x12G\n\x08Tokenize\x12\x1c.outrider.v1.TokenizeRequest\x1a\x1d.outrider.v1.TokenizeResponse\x12\x45\n\x06Verify\x12\x1a.outrider.v1.VerifyRequest\x1a\x1b.outrider.v1.VerifyResponse(\x01\x30\x01\x12\x61\n\x08\x44iagnose\x12).outrider.v1.VerifyServiceDiagnoseRequest\x1a*.outrider.v1.VerifyServiceDiagnoseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18outrider/v1/verify.proto\x12\x0boutrider.v1\x1a\x18outrider/v1/common.proto\"D\n\x1cVerifyServiceDiagnoseRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x13\n\x0breply_bytes\x18\x02 \x01(\r\"V\n\x1dVerifyServiceDiagnoseResponse\x12$\n\x04host\x18\x01 \x01(\x0b\x32\x16.outrider.v1.HostFacts\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"\"\n VerifyServiceGetModelInfoRequest\"J\n!VerifyServiceGetModelInfoResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\"\x16\n\x14GetVocabularyRequest\"8\n\x15GetVocabularyResponse\x12\x0e\n\x06pieces\x18\x01 \x03(\x0c\x12\x0f\n\x07\x63ontrol\x18\x02 \x03(\x08\"L\n\x0fTokenizeRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x11.outrider.v1.ChatH\x00\x42\x06\n\x04kind\"\x1f\n\x10TokenizeResponse\x12\x0b\n\x03ids\x18\x01 \x03(\r\"p\n\x0fReadinessPolicy\x12\x11\n\tmin_depth\x18\x05 \x01(\r\x12\x13\n\x0bmax_wait_us\x18\x02 \x01(\r\x12\x10\n\x08max_rows\x18\x03 \x01(\r\x12\x12\n\nmin_chance\x18\x04 \x01(\x02J\x04\x08\x01\x10\x02R\tmin_nodes\"\xf5\x01\n\nVerifyOpen\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nprompt_ids\x18\x02 \x03(\r\x12\x13\n\x0b\x65mitted_ids\x18\x03 \x03(\r\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.outrider.v1.SamplingParams\x12)\n\x04stop\x18\x05 \x01(\x0b\x32\x1b.outrider.v1.StopConditions\x12,\n\x06policy\x18\x06 \x01(\x0b\x32\x1c.outrider.v1.ReadinessPolicy\x12\x15\n\x08logprobs\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x0b\n\t_logprobs\"\r\n\x0bVerifyClose\"\xc6\x01\n\rVerifyRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.outrider.v1.VerifyOpenH\x00\x12)\n\x06\x65xtend\x18\x02 \x01(\x0b\x32\x17.outrider.v1.DraftChunkH\x00\x12.\n\x06policy\x18\x03 \x01(\x0b\x32\x1c.outrider.v1.ReadinessPolicyH\x00\x12)\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x18.outrider.v1.VerifyCloseH\x00\x42\x06\n\x04kind\"%\n\x0cVerifyOpened\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"G\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12\x0f\n\x07top_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x01\"\x87\x02\n\x07Verdict\x12\x13\n\x0bround_index\x18\x01 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x10\n\x08node_ids\x18\x04 \x03(\r\x12\x0f\n\x07\x64rafted\x18\x05 \x01(\r\x12\x30\n\rfinish_reason\x18\x06 \x01(\x0e\x32\x19.outrider.v1.FinishReason\x12\'\n\x06timing\x18\x07 \x01(\x0b\x32\x17.outrider.v1.StepTiming\x12,\n\x08logprobs\x18\x08 \x03(\x0b\x32\x1a.outrider.v1.TokenLogprobs\x12\r\n\x05\x66resh\x18\t \x01(\x08\x12\x0e\n\x06missed\x18\n \x01(\x08\"n\n\x0eVerifyResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.outrider.v1.VerifyOpenedH\x00\x12\'\n\x07verdict\x18\x02 \x01(\x0b\x32\x14.outrider.v1.VerdictH\x00\x42\x06\n\x04kind2\xcb\x03\n\rVerifyService\x12m\n\x0cGetModelInfo\x12-.outrider.v1.VerifyServiceGetModelInfoRequest\x1a..outrider.v1.VerifyServiceGetModelInfoResponse\x12X\n\rGetVocabulary\x12!.outrider.v1.GetVocabularyRequest\x1a\".outrider.v1.GetVocabularyResponse0\x01\x12G\n\x08Tokenize\x12\x1c.outrider.v1.TokenizeRequest\x1a\x1d.outrider.v1.TokenizeResponse\x12\x45\n\x06Verify\x12\x1a.outrider.v1.VerifyRequest\x1a\x1b.outrider.v1.VerifyResponse(\x01\x30\x01\x12\x61\n\x08\x44iagnose\x12).outrider.v1.VerifyServiceDiagnoseRequest\x1a*.outrider.v1.VerifyServiceDiagnoseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,21 +49,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIZERESPONSE']._serialized_start=497
   _globals['_TOKENIZERESPONSE']._serialized_end=528
   _globals['_READINESSPOLICY']._serialized_start=530
-  _globals['_READINESSPOLICY']._serialized_end=625
-  _globals['_VERIFYOPEN']._serialized_start=628
-  _globals['_VERIFYOPEN']._serialized_end=873
-  _globals['_VERIFYCLOSE']._serialized_start=875
-  _globals['_VERIFYCLOSE']._serialized_end=888
-  _globals['_VERIFYREQUEST']._serialized_start=891
-  _globals['_VERIFYREQUEST']._serialized_end=1089
-  _globals['_VERIFYOPENED']._serialized_start=1091
-  _globals['_VERIFYOPENED']._serialized_end=1128
-  _globals['_TOKENLOGPROBS']._serialized_start=1130
-  _globals['_TOKENLOGPROBS']._serialized_end=1201
-  _globals['_VERDICT']._serialized_start=1204
-  _globals['_VERDICT']._serialized_end=1467
-  _globals['_VERIFYRESPONSE']._serialized_start=1469
-  _globals['_VERIFYRESPONSE']._serialized_end=1579
-  _globals['_VERIFYSERVICE']._serialized_start=1582
-  _globals['_VERIFYSERVICE']._serialized_end=2041
+  _globals['_READINESSPOLICY']._serialized_end=642
+  _globals['_VERIFYOPEN']._serialized_start=645
+  _globals['_VERIFYOPEN']._serialized_end=890
+  _globals['_VERIFYCLOSE']._serialized_start=892
+  _globals['_VERIFYCLOSE']._serialized_end=905
+  _globals['_VERIFYREQUEST']._serialized_start=908
+  _globals['_VERIFYREQUEST']._serialized_end=1106
+  _globals['_VERIFYOPENED']._serialized_start=1108
+  _globals['_VERIFYOPENED']._serialized_end=1145
+  _globals['_TOKENLOGPROBS']._serialized_start=1147
+  _globals['_TOKENLOGPROBS']._serialized_end=1218
+  _globals['_VERDICT']._serialized_start=1221
+  _globals['_VERDICT']._serialized_end=1484
+  _globals['_VERIFYRESPONSE']._serialized_start=1486
+  _globals['_VERIFYRESPONSE']._serialized_end=1596
+  _globals['_VERIFYSERVICE']._serialized_start=1599
+  _globals['_VERIFYSERVICE']._serialized_end=2058
 # @@protoc_insertion_point(module_scope)

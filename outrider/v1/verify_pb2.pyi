@@ -218,7 +218,7 @@ class ReadinessPolicy(message.Message):
     max_wait_us: builtins.int
     """Longest wait, in microseconds."""
     max_rows: builtins.int
-    """Largest number of drafted nodes in one pass."""
+    """Drafted nodes of the session that one pass verifies at most, on all branches together."""
     min_chance: builtins.float
     """The chance of a node is the product of Node.chance down to it; a node with a lower one is not verified."""
     def __init__(

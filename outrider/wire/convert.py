@@ -9,13 +9,10 @@ from outrider.types import (
     Chunk,
     DraftCommit,
     DraftOpening,
-    DraftPart,
-    DraftPlan,
     ModelInfo,
     Node,
     NodeKind,
     ProposalRow,
-    ReadinessPolicy,
     StepTiming,
     TokenLogprobs,
     Verdict,
@@ -23,6 +20,7 @@ from outrider.types import (
 )
 from outrider.v1 import common_pb2, draft_pb2, verify_pb2
 from outrider.version import __version__
+from outrider.wire.convert_plan import plan_from, plan_to, policy_from, policy_to
 from outrider.wire.convert_sampling import (
     MAX_END_TOKENS,
     finish_from,
@@ -41,13 +39,6 @@ _KINDS = {
     common_pb2.NODE_KIND_LISTED: NodeKind.LISTED,
 }
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
-
-_PARTS = {
-    draft_pb2.DRAFT_PART_CHAIN: DraftPart.CHAIN,
-    draft_pb2.DRAFT_PART_TREE: DraftPart.TREE,
-    draft_pb2.DRAFT_PART_BRANCHES: DraftPart.BRANCHES,
-}
-_PART_NUMBERS = {part: number for number, part in _PARTS.items()}
 
 
 def chunk_from(message: common_pb2.DraftChunk, vocab_size: int, draft_index: int = 0) -> Chunk:
@@ -143,57 +134,6 @@ def chunk_to(chunk: Chunk) -> common_pb2.DraftChunk:
         step_us=chunk.step_us,
         known_tokens=chunk.known_tokens,
         held_us=chunk.held_us,
-    )
-
-
-def plan_from(message: draft_pb2.DraftPlan) -> DraftPlan:
-    """Raises InvalidArgumentError for values out of bounds."""
-    if message.part not in _PARTS:
-        raise InvalidArgumentError("the plan has no part; give chain, tree or branches")
-    return DraftPlan(
-        message.depth,
-        message.width,
-        message.proposal_top_k,
-        message.max_nodes,
-        message.max_bytes,
-        message.min_chance,
-        _PARTS[message.part],
-        message.share,
-        message.shares,
-        message.min_depth,
-    )
-
-
-def plan_to(plan: DraftPlan) -> draft_pb2.DraftPlan:
-    """The inverse of `plan_from`."""
-    return draft_pb2.DraftPlan(
-        depth=plan.depth,
-        width=plan.width,
-        proposal_top_k=plan.proposal_top_k,
-        max_nodes=plan.max_nodes,
-        max_bytes=plan.max_bytes,
-        min_chance=plan.min_chance,
-        part=_PART_NUMBERS[plan.part],
-        share=plan.share,
-        shares=plan.shares,
-        min_depth=plan.min_depth,
-    )
-
-
-def policy_from(message: verify_pb2.ReadinessPolicy) -> ReadinessPolicy:
-    """Raises InvalidArgumentError for values out of bounds."""
-    return ReadinessPolicy(
-        message.min_depth, message.max_wait_us, message.max_rows, message.min_chance
-    )
-
-
-def policy_to(policy: ReadinessPolicy) -> verify_pb2.ReadinessPolicy:
-    """The inverse of `policy_from`."""
-    return verify_pb2.ReadinessPolicy(
-        min_depth=policy.min_depth,
-        max_wait_us=policy.max_wait_us,
-        max_rows=policy.max_rows,
-        min_chance=policy.min_chance,
     )
 
 

@@ -7,12 +7,14 @@ import grpc
 
 from outrider.errors import InvalidArgumentError
 from outrider.host import HostFacts
-from outrider.types import ModelInfo, ReadinessPolicy, VerifyOpening
+from outrider.plans import ReadinessPolicy
+from outrider.types import ModelInfo, VerifyOpening
 from outrider.v1 import common_pb2, verify_pb2, verify_pb2_grpc
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import wait_connected
-from outrider.wire.convert import info_from, policy_to, verdict_from, verify_opening_to
+from outrider.wire.convert import info_from, verdict_from, verify_opening_to
 from outrider.wire.convert_host import told_from
+from outrider.wire.convert_plan import policy_to
 from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link

@@ -6,8 +6,9 @@ from random import Random
 from draft_service.chances import Cell, Chances
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
+from outrider.plans import DraftPlan
 from outrider.tree import TreeNode
-from outrider.types import Chunk, DraftCommit, DraftOpening, DraftPlan, Node, SamplingParams
+from outrider.types import Chunk, DraftCommit, DraftOpening, Node, SamplingParams
 
 VOCAB = 8
 GREEDY = SamplingParams(temperature=0, seed=1)

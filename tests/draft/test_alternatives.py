@@ -7,7 +7,8 @@ from draft.gated import scripted
 from draft_service.chances import Chances
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
-from outrider.types import AcceptanceMode, DraftPart, DraftPlan, SamplingParams
+from outrider.plans import DraftPart, DraftPlan
+from outrider.types import AcceptanceMode, SamplingParams
 
 LEAST = 0.25
 

@@ -21,14 +21,8 @@ from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import TIP
-from outrider.types import (
-    AcceptanceMode,
-    DraftCommit,
-    DraftPlan,
-    Node,
-    NodeKind,
-    SamplingParams,
-)
+from outrider.plans import DraftPlan
+from outrider.types import AcceptanceMode, DraftCommit, Node, NodeKind, SamplingParams
 
 EOS = 7
 CONTEXT = 40

@@ -27,15 +27,8 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.base import Feed
-from outrider.types import (
-    AcceptanceMode,
-    Chunk,
-    DraftCommit,
-    DraftPlan,
-    Node,
-    NodeKind,
-    SamplingParams,
-)
+from outrider.plans import DraftPlan
+from outrider.types import AcceptanceMode, Chunk, DraftCommit, Node, NodeKind, SamplingParams
 
 
 class FakeTime:

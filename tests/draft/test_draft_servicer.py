@@ -11,8 +11,8 @@ from draft_service.drafter import Drafter
 from draft_service.scheduler import Scheduler
 from draft_service.servicer import DraftServicer
 from draft_service.settings import DraftSettings
+from outrider.plans import DraftPlan
 from outrider.tree import TokenTree
-from outrider.types import DraftPlan
 from outrider.v1 import draft_pb2
 from outrider.wire.convert import chunk_from, draft_opening_to
 

@@ -16,8 +16,9 @@ from draft_service.sessions import DraftSession
 from outrider.errors import StateMismatchError
 from outrider.models.registry import load_model
 from outrider.models.scripted import ScriptedLaw, scripted_logits
+from outrider.plans import DraftPlan
 from outrider.tree import TokenTree, TreeNode
-from outrider.types import Chunk, DraftCommit, DraftOpening, DraftPlan, SamplingParams
+from outrider.types import Chunk, DraftCommit, DraftOpening, SamplingParams
 
 VOCAB = 8
 EOS = 3

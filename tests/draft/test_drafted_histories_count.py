@@ -8,9 +8,10 @@ from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
 from outrider.errors import InvalidArgumentError
 from outrider.models.scripted import ScriptedLaw, scripted_logits
+from outrider.plans import DraftPlan
 from outrider.sampling.history import History
 from outrider.sampling.processing import process
-from outrider.types import AcceptanceMode, DraftPlan, Grammar, Node, NodeKind, SamplingParams
+from outrider.types import AcceptanceMode, Grammar, Node, NodeKind, SamplingParams
 
 PENALISED = SamplingParams(
     temperature=0, seed=1, repetition_penalty=1.5, frequency_penalty=2.0, presence_penalty=2.0

@@ -6,8 +6,9 @@ import pytest
 
 from draft_service.frontier import Frontier
 from outrider.nodes import TreeNode
+from outrider.plans import DraftPart, DraftPlan
 from outrider.tree import TokenTree
-from outrider.types import Chunk, DraftPart, DraftPlan, Node, NodeKind, ProposalRow
+from outrider.types import Chunk, Node, NodeKind, ProposalRow
 
 SEEDS = range(40)
 VOCAB = 6

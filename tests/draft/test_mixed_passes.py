@@ -7,7 +7,8 @@ from draft.gated import scripted
 
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
-from outrider.types import AcceptanceMode, Chunk, DraftOpening, DraftPart, DraftPlan, SamplingParams
+from outrider.plans import DraftPart, DraftPlan
+from outrider.types import AcceptanceMode, Chunk, DraftOpening, SamplingParams
 
 PLAN = DraftPlan(4, 1, part=DraftPart.TREE)
 WIDE = DraftPlan(4, 3, part=DraftPart.TREE)

@@ -16,10 +16,11 @@ from sampling.forks import ForkingNoise, outcomes
 from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
 from outrider.models.scripted import ScriptedLaw, ScriptedModel, scripted_logits
+from outrider.plans import DraftPlan
 from outrider.sampling.accepting import accept
 from outrider.sampling.warping import warp
 from outrider.tree import TokenTree
-from outrider.types import AcceptanceMode, Chunk, DraftPlan, SamplingParams
+from outrider.types import AcceptanceMode, Chunk, SamplingParams
 
 VOCAB = 12
 SHIFT = 4

@@ -24,7 +24,8 @@ from outrider.errors import (
 )
 from outrider.models.registry import load_model
 from outrider.models.scripted import ScriptedTokenizer
-from outrider.types import DraftCommit, DraftPlan, Grammar, SamplingParams
+from outrider.plans import DraftPlan
+from outrider.types import DraftCommit, Grammar, SamplingParams
 from outrider.v1 import draft_pb2
 from outrider.vocabulary import Vocabulary
 from outrider.wire import uploads

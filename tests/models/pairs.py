@@ -5,16 +5,11 @@ from dataclasses import dataclass, field
 
 from draft_service.drafter import Drafter
 from outrider.models.base import CausalModel, Feed, ModelSequence
+from outrider.plans import DraftPlan
 from outrider.sampling.accepting import accept
 from outrider.sampling.noise import PhiloxNoise
 from outrider.tree import Subtree, TokenTree
-from outrider.types import (
-    Chunk,
-    DraftCommit,
-    DraftOpening,
-    DraftPlan,
-    SamplingParams,
-)
+from outrider.types import Chunk, DraftCommit, DraftOpening, SamplingParams
 
 
 @dataclass

@@ -13,7 +13,8 @@ from outrider.models.hf_model import HfModel
 from outrider.models.options import ModelOptions
 from outrider.models.packaged import fetch
 from outrider.models.registry import load_model
-from outrider.types import DraftPlan, SamplingParams
+from outrider.plans import DraftPlan
+from outrider.types import SamplingParams
 from outrider.vocabulary import PieceMatcher
 
 from .pairs import answer, tell

@@ -5,6 +5,7 @@ from typing import Any
 from orchestrator.planner import Limits
 from orchestrator.requests import GenerationRequest
 from orchestrator.session import Session
+from outrider.plans import ReadinessPolicy
 from outrider.types import (
     AcceptanceMode,
     Chunk,
@@ -13,7 +14,6 @@ from outrider.types import (
     ModelInfo,
     Node,
     NodeKind,
-    ReadinessPolicy,
     SamplingParams,
     StopConditions,
     Verdict,

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from orchestrator.placement import FREE_SHARE, Candidate, Share, accepted_per_pass, place, shares
-from outrider.types import DraftPart
+from outrider.plans import DraftPart
 
 PASS_US = 100_000.0
 

@@ -9,13 +9,11 @@ from orchestrator.attached import MAX_OPEN_COMMITS, SILENT_COMMITS
 from orchestrator.planner import FIRST_CHANCE, Limits, Pace
 from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
+from outrider.plans import MAX_DRAFT_INDEX, DraftPart, ReadinessPolicy
 from outrider.seeds import choice_seed
 from outrider.types import (
-    MAX_DRAFT_INDEX,
     AcceptanceMode,
-    DraftPart,
     FinishReason,
-    ReadinessPolicy,
     SamplingParams,
     StepTiming,
     StopConditions,

@@ -19,14 +19,13 @@ from draft_service.drafter import Drafter
 from draft_service.sessions import DraftSession
 from outrider.models.options import ModelOptions
 from outrider.models.scripted import load
+from outrider.plans import DraftPlan, ReadinessPolicy
 from outrider.sampling.noise import PhiloxNoise, Stream
 from outrider.tree import TokenTree
 from outrider.types import (
     Chunk,
     DraftCommit,
     DraftOpening,
-    DraftPlan,
-    ReadinessPolicy,
     SamplingParams,
     StopConditions,
     VerifyOpening,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from draft_service.frontier import Frontier
 from outrider.nodes import TreeNode
+from outrider.plans import DraftPlan
 from outrider.sampling.accepting import accept
 from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Noise, PhiloxNoise, Stream
@@ -22,14 +23,7 @@ from outrider.sampling.processing import distribution
 from outrider.sampling.proposing import Candidate, Proposal, propose
 from outrider.sampling.rules import Acceptance
 from outrider.tree import Subtree, TokenTree
-from outrider.types import (
-    DRAFT_INDEX_SHIFT,
-    AcceptanceMode,
-    Chunk,
-    DraftPlan,
-    NodeKind,
-    SamplingParams,
-)
+from outrider.types import DRAFT_INDEX_SHIFT, AcceptanceMode, Chunk, NodeKind, SamplingParams
 
 from .forks import Outcome, RandomNumbers, outcomes
 from .states import (

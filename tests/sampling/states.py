@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+from outrider.plans import DraftPart
 from outrider.sampling.proposing import Proposal
 from outrider.tree import Subtree
-from outrider.types import Chunk, DraftPart, Node, NodeKind, ProposalRow
+from outrider.types import Chunk, Node, NodeKind, ProposalRow
 
 Prefix = tuple[int, ...]
 

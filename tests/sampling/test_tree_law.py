@@ -8,9 +8,10 @@ import pytest
 
 from draft_service import frontier
 from outrider.nodes import TreeNode
+from outrider.plans import DraftPart
 from outrider.sampling.history import History
 from outrider.tree import Subtree, TokenTree
-from outrider.types import AcceptanceMode, Chunk, DraftPart, Node, NodeKind, SamplingParams
+from outrider.types import AcceptanceMode, Chunk, Node, NodeKind, SamplingParams
 
 from .enumeration import (
     BLOCK,

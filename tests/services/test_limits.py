@@ -23,14 +23,8 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.scripted import ScriptedLaw
-from outrider.types import (
-    DraftOpening,
-    DraftPlan,
-    ReadinessPolicy,
-    SamplingParams,
-    StopConditions,
-    VerifyOpening,
-)
+from outrider.plans import DraftPlan, ReadinessPolicy
+from outrider.types import DraftOpening, SamplingParams, StopConditions, VerifyOpening
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc, verify_pb2, verify_pb2_grpc
 from outrider.wire.convert import draft_opening_to, info_to, verify_opening_to
 from outrider.wire.errors import from_rpc_error

@@ -15,7 +15,7 @@ from draft_service.scheduler import Scheduler
 from draft_service.settings import DraftSettings
 from outrider.models.scripted import ScriptedLaw
 from outrider.pass_times import PassTimes
-from outrider.types import DraftPlan
+from outrider.plans import DraftPlan
 from verify_service import scheduler as verify_scheduler
 from verify_service.verifier import Verifier
 

@@ -16,7 +16,8 @@ from support.waiting import until
 from outrider.errors import CapacityError
 from outrider.models.base import Feed
 from outrider.models.scripted import ScriptedLaw
-from outrider.types import DraftOpening, DraftPlan, SamplingParams
+from outrider.plans import DraftPlan
+from outrider.types import DraftOpening, SamplingParams
 from outrider.v1 import draft_pb2, draft_pb2_grpc
 from outrider.wire.convert import draft_opening_to
 from outrider.wire.errors import from_rpc_error

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from outrider.types import Chunk, DraftPlan, Node, NodeKind, ProposalRow
+from outrider.plans import DraftPlan
+from outrider.types import Chunk, Node, NodeKind, ProposalRow
 from outrider.wire.convert import chunk_to
 
 FIRST_ID = (255 << 24) + (1 << 24) - 9
@@ -31,6 +32,6 @@ def test_a_round_of_eight_draws_over_the_largest_vocabulary_costs_less_than_six_
         if depth == 0 or going_on == "chain":
             rows.append(ProposalRow(parent, ids, tuple((probs / probs.sum()).tolist())))
         node_id = FIRST_ID + depth
-        nodes.append(Node(node_id, parent, ids[depth], math.pi / 10, NodeKind.SAMPLED))
+        nodes.append(Node(node_id, parent, ids[depth], math.pi / 10, NodeKind.SAMPLED, math.e / 10))
     size = chunk_to(Chunk(tuple(nodes), tuple(rows), step_us=10**6)).ByteSize()
     assert TOP_K * 4 < size < SIX_KILOBYTES

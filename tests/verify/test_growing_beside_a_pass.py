@@ -10,15 +10,8 @@ from support.waiting import until
 
 from outrider.errors import InvalidArgumentError
 from outrider.models.scripted import ScriptedLaw
-from outrider.types import (
-    Chunk,
-    Node,
-    NodeKind,
-    ReadinessPolicy,
-    SamplingParams,
-    StopConditions,
-    VerifyOpening,
-)
+from outrider.plans import ReadinessPolicy
+from outrider.types import Chunk, Node, NodeKind, SamplingParams, StopConditions, VerifyOpening
 from verify_service.scheduler import Scheduler
 from verify_service.sessions import Session
 from verify_service.settings import VerifySettings

@@ -10,15 +10,9 @@ from support.waiting import until
 
 from outrider.errors import CapacityError
 from outrider.models.workers import THREADS
+from outrider.plans import ReadinessPolicy
 from outrider.sampling.history import History
-from outrider.types import (
-    FinishReason,
-    Grammar,
-    ReadinessPolicy,
-    SamplingParams,
-    StopConditions,
-    VerifyOpening,
-)
+from outrider.types import FinishReason, Grammar, SamplingParams, StopConditions, VerifyOpening
 from verify_service.scheduler import Scheduler
 from verify_service.settings import VerifySettings
 from verify_service.verifier import Verifier, _followed

@@ -18,6 +18,7 @@ from outrider.errors import (
     UnavailableError,
 )
 from outrider.models.scripted import ScriptedLaw
+from outrider.plans import ReadinessPolicy
 from outrider.types import (
     AcceptanceMode,
     Chunk,
@@ -25,7 +26,6 @@ from outrider.types import (
     Node,
     NodeKind,
     ProposalRow,
-    ReadinessPolicy,
     SamplingParams,
     StopConditions,
     VerifyOpening,

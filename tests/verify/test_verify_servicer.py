@@ -9,8 +9,9 @@ import pytest
 
 from outrider.models.options import ModelOptions
 from outrider.models.scripted import load
+from outrider.plans import ReadinessPolicy
 from outrider.tree import TokenTree
-from outrider.types import ReadinessPolicy, SamplingParams, StopConditions, VerifyOpening
+from outrider.types import SamplingParams, StopConditions, VerifyOpening
 from outrider.v1 import verify_pb2
 from outrider.wire.convert import verify_opening_to
 from verify_service.scheduler import Scheduler

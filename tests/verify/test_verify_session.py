@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from outrider.errors import OutriderError
 from outrider.models.base import ModelSequence
+from outrider.plans import ReadinessPolicy
 from outrider.sampling.history import History
 from outrider.sampling.rules import Acceptance
 from outrider.tree import TokenTree
@@ -19,7 +20,6 @@ from outrider.types import (
     FinishReason,
     Node,
     NodeKind,
-    ReadinessPolicy,
     SamplingParams,
     StopConditions,
     VerifyOpening,

@@ -29,15 +29,15 @@ from orchestrator.servicer import request_from
 from outrider.errors import InvalidArgumentError, ProtocolMismatchError
 from outrider.types import PROTOCOL_VERSION, Chunk, FinishReason
 from outrider.v1 import common_pb2, draft_pb2, orchestrator_pb2, verify_pb2
-from outrider.wire import convert, convert_sampling
+from outrider.wire import convert, convert_plan, convert_sampling
 
 QUICK = settings(deadline=None, max_examples=60)
 
 ROUND_TRIPS: dict[str, tuple[Any, Callable[[Any], Message], Callable[[Any], Any]]] = {
     "sampling": (samplings, convert_sampling.sampling_to, convert_sampling.sampling_from),
     "stop": (stops, convert_sampling.stop_to, convert_sampling.stop_from),
-    "plan": (plans, convert.plan_to, convert.plan_from),
-    "policy": (policies, convert.policy_to, convert.policy_from),
+    "plan": (plans, convert_plan.plan_to, convert_plan.plan_from),
+    "policy": (policies, convert_plan.policy_to, convert_plan.policy_from),
     "info": (infos, convert.info_to, convert.info_from),
     "commit": (commits, convert.commit_to, convert.commit_from),
     "draft_opening": (draft_openings, convert.draft_opening_to, convert.draft_opening_from),
@@ -113,31 +113,31 @@ HOSTILE: list[tuple[str, Message, Callable[[Any], object], Callable[[Any], objec
     ("row-over", CHUNK, put("rows.0.probs", SUM), chunk_of(1), r"adds up to 1\.05.*add up to 1"),
     ("row-under", CHUNK, put("rows.0.probs", [0.5, 0.25]), chunk_of(1), r"adds up to 0\.75"),
     ("row-zeros", CHUNK, put("rows.0.probs", [0.0, 0.0]), chunk_of(1), r"adds up to 0\.0"),
-    ("depth", PLAN, put("depth", 257), convert.plan_from, "depth is 257"),
-    ("width-0", PLAN, put("width", 0), convert.plan_from, "width is 0"),
-    ("width", PLAN, put("width", 33), convert.plan_from, "width is 33"),
-    ("top-k-0", PLAN, put("proposal_top_k", 0), convert.plan_from, "proposal_top_k is 0"),
-    ("top-k", PLAN, put("proposal_top_k", 1025), convert.plan_from, "proposal_top_k is 1025"),
-    ("max-nodes-0", PLAN, put("max_nodes", 0), convert.plan_from, "max_nodes is 0"),
-    ("max-nodes", PLAN, put("max_nodes", 8193), convert.plan_from, "max_nodes is 8193"),
-    ("max-bytes-0", PLAN, put("max_bytes", 0), convert.plan_from, "max_bytes is 0"),
-    ("max-bytes", PLAN, put("max_bytes", 2**26 + 1), convert.plan_from, "64 MiB"),
-    ("part-0", PLAN, put("part", 0), convert.plan_from, "no part"),
-    ("part", PLAN, put("part", 9), convert.plan_from, "no part"),
-    ("share", PLAN, put("share", 3), convert.plan_from, "number 3 of 3"),
-    ("shares-0", PLAN, put("shares", 0), convert.plan_from, "number 1 of 0"),
-    ("shares", PLAN, put("shares", 256), convert.plan_from, "at most 255"),
+    ("depth", PLAN, put("depth", 257), convert_plan.plan_from, "depth is 257"),
+    ("width-0", PLAN, put("width", 0), convert_plan.plan_from, "width is 0"),
+    ("width", PLAN, put("width", 33), convert_plan.plan_from, "width is 33"),
+    ("top-k-0", PLAN, put("proposal_top_k", 0), convert_plan.plan_from, "proposal_top_k is 0"),
+    ("top-k", PLAN, put("proposal_top_k", 1025), convert_plan.plan_from, "proposal_top_k is 1025"),
+    ("max-nodes-0", PLAN, put("max_nodes", 0), convert_plan.plan_from, "max_nodes is 0"),
+    ("max-nodes", PLAN, put("max_nodes", 8193), convert_plan.plan_from, "max_nodes is 8193"),
+    ("max-bytes-0", PLAN, put("max_bytes", 0), convert_plan.plan_from, "max_bytes is 0"),
+    ("max-bytes", PLAN, put("max_bytes", 2**26 + 1), convert_plan.plan_from, "64 MiB"),
+    ("part-0", PLAN, put("part", 0), convert_plan.plan_from, "no part"),
+    ("part", PLAN, put("part", 9), convert_plan.plan_from, "no part"),
+    ("share", PLAN, put("share", 3), convert_plan.plan_from, "number 3 of 3"),
+    ("shares-0", PLAN, put("shares", 0), convert_plan.plan_from, "number 1 of 0"),
+    ("shares", PLAN, put("shares", 256), convert_plan.plan_from, "at most 255"),
     *(
         (f"{name}-chance-{x}", message, put("min_chance", x), read, "min_chance is .*0 to 1")
         for name, message, read in (
-            ("plan", PLAN, convert.plan_from),
-            ("policy", POLICY, convert.policy_from),
+            ("plan", PLAN, convert_plan.plan_from),
+            ("policy", POLICY, convert_plan.policy_from),
         )
         for x in (math.nan, math.inf, -0.25, 1.5)
     ),
-    ("min-depth", POLICY, put("min_depth", 257), convert.policy_from, "min_depth is 257"),
-    ("wait", POLICY, put("max_wait_us", 60_000_001), convert.policy_from, "max_wait_us is"),
-    ("max-rows", POLICY, put("max_rows", 4097), convert.policy_from, "max_rows is 4097"),
+    ("min-depth", POLICY, put("min_depth", 257), convert_plan.policy_from, "min_depth is 257"),
+    ("wait", POLICY, put("max_wait_us", 60_000_001), convert_plan.policy_from, "max_wait_us is"),
+    ("max-rows", POLICY, put("max_rows", 4097), convert_plan.policy_from, "max_rows is 4097"),
 ]
 DRAFT_OPEN = MESSAGES["draft_open"].open  # type: ignore[attr-defined]
 VERIFY_OPEN = MESSAGES["verify_open"].open  # type: ignore[attr-defined]
@@ -221,8 +221,8 @@ def test_the_unchanged_messages_are_taken() -> None:
     assert len(convert.chunk_from(CHUNK, VOCAB, 1).nodes) == 2
     convert_sampling.sampling_from(SAMPLING)
     convert_sampling.stop_from(STOP)
-    convert.plan_from(PLAN)
-    convert.policy_from(POLICY)
+    convert_plan.plan_from(PLAN)
+    convert_plan.policy_from(POLICY)
     convert.draft_opening_from(DRAFT_OPEN)
     convert.verify_opening_from(VERIFY_OPEN)
     convert.commit_from(COMMIT)
@@ -242,10 +242,10 @@ READERS: dict[type[Message], Callable[[Any], object]] = {
     common_pb2.StopConditions: convert_sampling.stop_from,
     common_pb2.DraftChunk: chunk_of(1),
     common_pb2.ModelInfo: convert.info_from,
-    draft_pb2.DraftPlan: convert.plan_from,
+    draft_pb2.DraftPlan: convert_plan.plan_from,
     draft_pb2.DraftOpen: convert.draft_opening_from,
     draft_pb2.DraftCommit: convert.commit_from,
-    verify_pb2.ReadinessPolicy: convert.policy_from,
+    verify_pb2.ReadinessPolicy: convert_plan.policy_from,
     verify_pb2.VerifyOpen: convert.verify_opening_from,
     verify_pb2.Verdict: convert.verdict_from,
     orchestrator_pb2.GenerateRequest: lambda message: request_from(message, "r"),

@@ -13,14 +13,8 @@ import pytest
 from orchestrator.peers import Peers
 from outrider.client import AsyncClient
 from outrider.errors import ProtocolMismatchError, UnavailableError
-from outrider.types import (
-    DraftOpening,
-    DraftPlan,
-    ReadinessPolicy,
-    SamplingParams,
-    StopConditions,
-    VerifyOpening,
-)
+from outrider.plans import DraftPlan, ReadinessPolicy
+from outrider.types import DraftOpening, SamplingParams, StopConditions, VerifyOpening
 from outrider.wire.channels import open_channel
 from outrider.wire.draft_client import DraftClient
 from outrider.wire.links import Arrival, Link

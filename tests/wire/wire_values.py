@@ -2,23 +2,19 @@
 
 from hypothesis import strategies as st
 
+from outrider.plans import MAX_DRAFT_INDEX, MAX_DRAFTED_NODES, DraftPart, DraftPlan, ReadinessPolicy
 from outrider.types import (
-    MAX_DRAFT_INDEX,
-    MAX_DRAFTED_NODES,
     MAX_LOGPROBS,
     AcceptanceMode,
     Chunk,
     DraftCommit,
     DraftOpening,
-    DraftPart,
-    DraftPlan,
     FinishReason,
     Grammar,
     ModelInfo,
     Node,
     NodeKind,
     ProposalRow,
-    ReadinessPolicy,
     SamplingParams,
     StepTiming,
     StopConditions,
