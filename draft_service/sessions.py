@@ -107,6 +107,11 @@ class DraftSession:
         return len(self.opening.prompt_ids) + len(self.tree.committed)
 
     @property
+    def missing(self) -> int:
+        """How many committed tokens, as the model reads them, still need KV."""
+        return len(self.model_ids) - len(self.sequence.tokens)
+
+    @property
     def is_prefilling(self) -> bool:
         """Whether more than the last token of what it was opened with still needs KV."""
         return self._opened_with - len(self.sequence.tokens) > 1
@@ -141,9 +146,10 @@ class DraftSession:
         """
         if self.done_reason:
             return None
-        pending = self.model_ids[len(self.sequence.tokens) :]
-        if len(pending) > budget:
-            return Task(Feed.chain(self.sequence, pending[:budget], ()), budget, (), ())
+        start = len(self.sequence.tokens)
+        pending = self.model_ids[start : start + budget]
+        if self.missing > budget:
+            return Task(Feed.chain(self.sequence, pending, ()), budget, (), ())
         first = self.sequence.next_node
         tip = first + len(pending) - 1 if pending else TIP
         tokens = list(pending)

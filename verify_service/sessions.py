@@ -72,9 +72,14 @@ class Session:
         return not (self.is_closed or self.finish_reason or self.error)
 
     @property
+    def missing(self) -> int:
+        """How many committed tokens still need KV."""
+        return self.length - len(self.sequence.tokens)
+
+    @property
     def is_prefilling(self) -> bool:
         """Whether more than the tip's own token still needs KV."""
-        return self.length - len(self.sequence.tokens) > 1
+        return self.missing > 1
 
     def ready_at(self) -> float | None:
         """When the session may be verified: now, later by policy, or None: not before something
@@ -145,13 +150,16 @@ class Session:
             min_chance=self.policy.min_chance,
         )
 
-    def pending(self) -> tuple[int, ...]:
-        """The committed tokens that have no KV."""
+    def pending(self, most: int) -> tuple[int, ...]:
+        """The first `most` committed tokens that have no KV."""
         prompt = self.opening.prompt_ids
-        fed = len(self.sequence.tokens)
-        if fed >= len(prompt):
-            return tuple(self.tree.committed[fed - len(prompt) :])
-        return (*prompt[fed:], *self.tree.committed)
+        start = len(self.sequence.tokens)
+        end = start + most
+        tokens = prompt[start:end]
+        if end <= len(prompt):
+            return tokens
+        committed = self.tree.committed
+        return (*tokens, *committed[max(0, start - len(prompt)) : end - len(prompt)])
 
     def work(self, pending: tuple[int, ...], subtree: Subtree | None) -> Work:
         """Its part of a pass; `subtree` None: a chunk of the prompt."""
@@ -171,9 +179,9 @@ class Session:
 
     def part(self, budget: int) -> Work:
         """Its part of a pass that shares nothing with others, at most `budget` tokens."""
-        pending = self.pending()
-        if len(pending) > budget:
-            return self.work(pending[:budget], None)
+        pending = self.pending(budget)
+        if self.missing > budget:
+            return self.work(pending, None)
         selection = Selection()
         self.offer(selection)
         return self.work(pending, selection.take(budget - len(pending))[0])
