@@ -61,7 +61,8 @@ class DraftSession:
     for, but for its seed; it `is_plain` where the target decides and no row depends on a history.
 
     Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
-    the draft's model reads them, and its context is counted in those.
+    the draft's model reads them, and its context is counted in those; `cached_tokens` of those it
+    was opened with had KV before any pass.
     """
 
     opening: DraftOpening
@@ -79,6 +80,7 @@ class DraftSession:
     is_plain: bool = field(init=False)
     numbers: dict[TreeNode, int] = field(default_factory=dict)
     next_counter: int = 0
+    cached_tokens: int = field(init=False)
     _opened_with: int = field(init=False)
     _expanded: set[TreeNode] = field(default_factory=set)
     _histories: dict[TreeNode, History] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class DraftSession:
         self.noise = PhiloxNoise(opening.sampling.seed or 0)
         self.law = replace(opening.sampling, seed=None)
         self.is_plain = self._asks_only_for_the_likely()
+        self.cached_tokens = len(self.sequence.tokens)
         self._opened_with = len(self.model_ids)
         self._histories[self.tree.root] = self.history
         self._frontier = Frontier(self._is_open)

@@ -34,8 +34,8 @@ class Session:
 
     Two threads share it: the model's has the tree, the policy and all that passes change, which it
     lends (`Trees`) while the model runs; the event loop leaves what arrives in `_news`, reads
-    verdicts, and may end it. `history` is the one at the
-    committed tip; passes bring its next one (`Outcome.history`).
+    verdicts, and may end it. `history` is the one at the committed tip; passes bring its next one
+    (`Outcome.history`). Of what it was opened with `cached_tokens` had KV before any pass.
     """
 
     opening: VerifyOpening
@@ -45,6 +45,7 @@ class Session:
     tree: TokenTree
     opened_at: float
     policy: ReadinessPolicy = field(init=False)
+    cached_tokens: int = field(init=False)
     noise: PhiloxNoise = field(init=False)
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
@@ -58,6 +59,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.policy = self.opening.policy
+        self.cached_tokens = len(self.sequence.tokens)
         self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
         self.last_verdict_at = self.opened_at
 

@@ -45,7 +45,7 @@ def test_a_target_copies_only_the_part_that_it_runs(cached: int) -> None:
 
 
 def test_a_draft_copies_only_the_part_that_it_runs() -> None:
-    drafter = Drafter(GatedModel("tokenizer=any", 2 * len(PROMPT)))
+    drafter = Drafter(GatedModel("tokenizer=any,context=200000", 2 * len(PROMPT)))
     session = drafter.open(opening(prompt=PROMPT))
     task = session.task(PART)
     assert task is not None
