@@ -50,6 +50,7 @@ class Scheduler:
         self._workers = Workers("compile")
         self._trees = Trees()
         self._next_look_at = math.inf
+        self._untold_gap_us = 0
         self._changed = asyncio.Event()
         self._is_draining = False
         self._is_stopped = False
@@ -201,11 +202,10 @@ class Scheduler:
         """One target pass over the ready sessions."""
         works = self._share(ready)
         self._send(list(self._sessions.values()))
-        was_free_at = self.verifier.ended_at
+        could_start_at = max(self.verifier.ended_at, min(s.ready_since() for s in works))
         outcomes = self._step(list(works.values()))
         now = time.monotonic()
         started_at = self.verifier.started_at
-        first_ready = min(session.ready_since(started_at) for session in works)
         decided = [o.acceptance for o in outcomes if isinstance(o, Outcome) and o.acceptance]
         batch = Batch(
             sessions=len(works),
@@ -213,8 +213,10 @@ class Scheduler:
             tokens=sum(len(acceptance.path) + 1 for acceptance in decided),
             started_at=started_at,
             ended_at=self.verifier.ended_at,
-            gap_us=max(0, int((started_at - max(first_ready, was_free_at)) * 1e6)),
+            gap_us=max(0, int((started_at - could_start_at) * 1e6)),
+            untold_gap_us=self._untold_gap_us,
         )
+        self._untold_gap_us = 0 if decided else self._untold_gap_us + batch.gap_us
         for (session, work), outcome in zip(works.items(), outcomes, strict=True):
             if isinstance(outcome, Outcome):
                 session.settle(work, outcome, batch, now)

@@ -212,7 +212,8 @@ class Session:
             outcome=outcome,
             batch=batch,
             wait_us=max(0, int((batch.started_at - self.last_verdict_at) * 1e6)),
-            queue_us=batch.queued_us(self.ready_since(batch.started_at)),
+            # The first pass ends with the prompt, which is no waiting.
+            queue_us=batch.queued_us(self._due_since()) if self.round_index else 0,
         )
         self.round_index += 1
         self.last_verdict_at = now
@@ -232,15 +233,14 @@ class Session:
         self.error = self.error or error
         self.changed.set()
 
-    def ready_since(self, started: float) -> float:
-        """Since when it could have been verified, before a pass that `started` then. The first pass
-        ends with the prompt, which is no waiting.
-        """
-        if self.round_index == 0:
-            return started
+    def ready_since(self) -> float:
+        """Since when it could have been verified; a prompt could be read from the opening on."""
+        return self.opened_at if self.is_prefilling else self._due_since()
+
+    def _due_since(self) -> float:
+        """Since when a verdict was due, once its prompt was read."""
         waited = self.last_verdict_at + self.policy.max_wait_us / 1e6
-        since = waited if self.enough_since is None else min(waited, self.enough_since)
-        return min(since, started)
+        return waited if self.enough_since is None else min(waited, self.enough_since)
 
     def _note_candidates(self, now: float) -> None:
         """Remembers since when those that the policy waits for are there."""
