@@ -25,6 +25,7 @@ from outrider.errors import (
 from outrider.models.thread import ModelThread, finished, wait_set
 from outrider.models.workers import Workers
 from outrider.pass_times import most_per_time
+from outrider.prompt_share import equal_shares, prompt_tokens
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
@@ -60,9 +61,6 @@ IDLE_CHECK_S = 1.0
 MOST_SPOTS = 16
 """Nodes of one session that one pass goes on below, at most."""
 
-LEAST_PROMPT_TOKENS = 16
-"""Of a prompt in a pass that drafts too."""
-
 BURST_S = 0.001
 """Passes that are quicker than this go on in the model's thread without a visit to the loop."""
 
@@ -90,7 +88,7 @@ class Seat:
     @property
     def is_draftable(self) -> bool:
         """Whether a pass could do something for it that its caller still wants."""
-        is_live = self.error is None and not self.is_closed
+        is_live = self.error is None and self.done is None and not self.is_closed
         return is_live and len(self.chunks) + len(self.held) < MAX_UNREAD_CHUNKS
 
     def dated(self, chunk: Chunk) -> Chunk:
@@ -287,7 +285,7 @@ class Scheduler:
 
     def _share(self) -> tuple[list[Seat], Pass]:
         """The most promising nodes of all sessions, as many as bring the most for their time; then
-        prompts, which take no longer than the others do while there are any.
+        prompts, which take no longer than the others do while there are any, each the same.
         """
         live = [seat for seat in list(self._seats) if seat.is_draftable]
         counts = self._counts([seat for seat in live if not seat.session.is_prefilling])
@@ -305,12 +303,12 @@ class Scheduler:
 
         for seat, count in counts.items():
             left -= take(seat, left, count)
-        if tasks:
-            drafted = self._settings.max_pass_tokens - left
-            left = min(left, max(drafted, LEAST_PROMPT_TOKENS))
-        for seat in live:
-            if seat.session.is_prefilling:
-                left -= take(seat, left, 1)
+        drafted = self._settings.max_pass_tokens - left
+        left = prompt_tokens(self.drafter.times, drafted, left)
+        prompts = [seat for seat in live if seat.session.is_prefilling]
+        shares = equal_shares([seat.session.missing for seat in prompts], left)
+        for seat, share in zip(prompts, shares, strict=True):
+            take(seat, share, 1)
         return seats, tasks
 
     def _counts(self, seats: Sequence[Seat]) -> dict[Seat, int]:

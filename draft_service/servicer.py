@@ -111,8 +111,8 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         seat = await self._scheduler.open(draft_opening_from(first.open))
         reader = asyncio.create_task(self._read(request_iterator, seat))
         try:
-            cached = len(seat.session.sequence.tokens)
-            yield draft_pb2.DraftResponse(opened=draft_pb2.DraftOpened(cached_tokens=cached))
+            opened = draft_pb2.DraftOpened(cached_tokens=seat.session.cached_tokens)
+            yield draft_pb2.DraftResponse(opened=opened)
             while True:
                 if seat.chunks:
                     chunks = self._scheduler.take(seat, _fitting(seat.chunks))

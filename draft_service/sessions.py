@@ -59,7 +59,8 @@ class DraftSession:
     for, but for its seed; it `is_plain` where the target decides and no row depends on a history.
 
     Tokens, tree, positions and histories are the target's; `model_ids` are the committed tokens as
-    the draft's model reads them, and its context is counted in those.
+    the draft's model reads them, and its context is counted in those; `cached_tokens` of those it
+    was opened with had KV before any pass.
     """
 
     opening: DraftOpening
@@ -77,6 +78,7 @@ class DraftSession:
     is_plain: bool = field(init=False)
     numbers: dict[TreeNode, int] = field(default_factory=dict)
     next_counter: int = 0
+    cached_tokens: int = field(init=False)
     _opened_with: int = field(init=False)
     _expanded: set[TreeNode] = field(default_factory=set)
     _histories: dict[TreeNode, History] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class DraftSession:
         self.noise = PhiloxNoise(opening.sampling.seed or 0)
         self.law = replace(opening.sampling, seed=None)
         self.is_plain = self._asks_only_for_the_likely()
+        self.cached_tokens = len(self.sequence.tokens)
         self._opened_with = len(self.model_ids)
         self._histories[self.tree.root] = self.history
         self._frontier = Frontier(self._is_open)
@@ -103,6 +106,11 @@ class DraftSession:
     def length(self) -> int:
         """The target's tokens of prompt and answer so far."""
         return len(self.opening.prompt_ids) + len(self.tree.committed)
+
+    @property
+    def missing(self) -> int:
+        """How many committed tokens, as the model reads them, still need KV."""
+        return len(self.model_ids) - len(self.sequence.tokens)
 
     @property
     def is_prefilling(self) -> bool:
@@ -139,9 +147,10 @@ class DraftSession:
         """
         if self.done_reason:
             return None
-        pending = self.model_ids[len(self.sequence.tokens) :]
-        if len(pending) > budget:
-            return Task(Feed.chain(self.sequence, pending[:budget], ()), budget, (), ())
+        start = len(self.sequence.tokens)
+        pending = self.model_ids[start : start + budget]
+        if self.missing > budget:
+            return Task(Feed.chain(self.sequence, pending, ()), budget, (), ())
         first = self.sequence.next_node
         tip = first + len(pending) - 1 if pending else TIP
         tokens = list(pending)

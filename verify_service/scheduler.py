@@ -21,6 +21,7 @@ from outrider.errors import (
 )
 from outrider.models.thread import ModelThread, finished, wait_set
 from outrider.models.workers import Workers
+from outrider.prompt_share import equal_shares, prompt_tokens
 from outrider.selection import Selection
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
@@ -33,9 +34,6 @@ from verify_service.verifier import Outcome, Verifier, Work
 
 PROMPT_SHARE = 0.25
 """Share of a pass's tokens that waiting prompts get however many sessions decode."""
-
-LEAST_PROMPT_TOKENS = 16
-"""Of a prompt in a pass in which others decode."""
 
 EXPIRY_CHECK_S = 1.0
 
@@ -52,6 +50,7 @@ class Scheduler:
         self._workers = Workers("compile")
         self._trees = Trees()
         self._next_look_at = math.inf
+        self._untold_gap_us = 0
         self._changed = asyncio.Event()
         self._is_draining = False
         self._is_stopped = False
@@ -203,11 +202,10 @@ class Scheduler:
         """One target pass over the ready sessions."""
         works = self._share(ready)
         self._send(list(self._sessions.values()))
-        was_free_at = self.verifier.ended_at
+        could_start_at = max(self.verifier.ended_at, min(s.ready_since() for s in works))
         outcomes = self._step(list(works.values()))
         now = time.monotonic()
         started_at = self.verifier.started_at
-        first_ready = min(session.ready_since(started_at) for session in works)
         decided = [o.acceptance for o in outcomes if isinstance(o, Outcome) and o.acceptance]
         batch = Batch(
             sessions=len(works),
@@ -215,8 +213,10 @@ class Scheduler:
             tokens=sum(len(acceptance.path) + 1 for acceptance in decided),
             started_at=started_at,
             ended_at=self.verifier.ended_at,
-            gap_us=max(0, int((started_at - max(first_ready, was_free_at)) * 1e6)),
+            gap_us=max(0, int((started_at - could_start_at) * 1e6)),
+            untold_gap_us=self._untold_gap_us,
         )
+        self._untold_gap_us = 0 if decided else self._untold_gap_us + batch.gap_us
         for (session, work), outcome in zip(works.items(), outcomes, strict=True):
             if isinstance(outcome, Outcome):
                 session.settle(work, outcome, batch, now)
@@ -225,15 +225,15 @@ class Scheduler:
 
     def _share(self, ready: Sequence[Session]) -> dict[Session, Work]:
         """Every decoding session gets its tip verified, in the order of waiting, and together the
-        most promising drafted nodes of all of them. Prompts get their share of the pass, and take
-        no longer than the others while there are any.
+        most promising drafted nodes of all of them. Prompts get their share of the pass, which
+        takes no longer than the others while there are any, and each the same of it.
         """
         in_order = sorted(ready, key=lambda s: s.last_verdict_at)
         prompts = [session for session in in_order if session.is_prefilling]
         decoding = [session for session in in_order if not session.is_prefilling]
         most = self._settings.max_pass_tokens
         left = most - max(1, int(most * PROMPT_SHARE)) if prompts else most
-        pending = {session: session.pending() for session in decoding[:left]}
+        pending = {session: session.pending(left) for session in decoding[:left]}
         selection = Selection()
         for session in pending:
             session.offer(selection)
@@ -243,20 +243,14 @@ class Scheduler:
             for (session, tokens), subtree in zip(pending.items(), subtrees, strict=True)
         }
         rows = sum(work.num_tokens for work in works.values())
-        left = min(most - rows, self._prompt_tokens(rows))
-        for session in prompts:
-            if left <= 0:
-                break
-            works[session] = session.part(left)
-            left -= works[session].num_tokens
+        left = prompt_tokens(self.verifier.times, rows, most - rows)
+        shares = equal_shares([session.missing for session in prompts], left)
+        left -= sum(shares)
+        for session, share in zip(prompts, shares, strict=True):
+            if share:
+                works[session] = session.part(share + left)
+                left -= works[session].num_tokens - share
         return works
-
-    def _prompt_tokens(self, rows: int) -> int:
-        """Tokens of prompts beside `rows` others that at most double the time of the pass."""
-        times = self.verifier.times
-        if not rows or not times.row_us:
-            return self._settings.max_pass_tokens
-        return max(LEAST_PROMPT_TOKENS, int(times.predict(rows) / times.row_us))
 
     def _step(self, works: list[Work]) -> list[Outcome | OutriderError]:
         """One pass; where it cannot be run whole, each session tries alone and fails alone."""

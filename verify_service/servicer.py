@@ -92,8 +92,8 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
         session = await self._scheduler.open(verify_opening_from(first.open))
         reader = asyncio.create_task(self._read(request_iterator, session))
         try:
-            cached = len(session.sequence.tokens)
-            yield verify_pb2.VerifyResponse(opened=verify_pb2.VerifyOpened(cached_tokens=cached))
+            opened = verify_pb2.VerifyOpened(cached_tokens=session.cached_tokens)
+            yield verify_pb2.VerifyResponse(opened=opened)
             while True:
                 # Looked at first: verdicts that fell before it are still told before it.
                 error = session.error

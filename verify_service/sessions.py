@@ -29,8 +29,8 @@ class Session:
 
     Two threads share it: the model's has the tree, the policy and all that passes change, which it
     lends (`Trees`) while the model runs; the event loop leaves what arrives in `_news`, reads
-    verdicts, and may end it. `history` is the one at the
-    committed tip; passes bring its next one (`Outcome.history`).
+    verdicts, and may end it. `history` is the one at the committed tip; passes bring its next one
+    (`Outcome.history`). Of what it was opened with `cached_tokens` had KV before any pass.
     """
 
     opening: VerifyOpening
@@ -40,6 +40,7 @@ class Session:
     tree: TokenTree
     opened_at: float
     policy: ReadinessPolicy = field(init=False)
+    cached_tokens: int = field(init=False)
     noise: PhiloxNoise = field(init=False)
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
@@ -53,6 +54,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.policy = self.opening.policy
+        self.cached_tokens = len(self.sequence.tokens)
         self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
         self.last_verdict_at = self.opened_at
 
@@ -67,9 +69,14 @@ class Session:
         return not (self.is_closed or self.finish_reason or self.error)
 
     @property
+    def missing(self) -> int:
+        """How many committed tokens still need KV."""
+        return self.length - len(self.sequence.tokens)
+
+    @property
     def is_prefilling(self) -> bool:
         """Whether more than the tip's own token still needs KV."""
-        return self.length - len(self.sequence.tokens) > 1
+        return self.missing > 1
 
     def ready_at(self) -> float | None:
         """When the session may be verified: now, later by policy, or None: not before something
@@ -140,13 +147,16 @@ class Session:
             min_chance=self.policy.min_chance,
         )
 
-    def pending(self) -> tuple[int, ...]:
-        """The committed tokens that have no KV."""
+    def pending(self, most: int) -> tuple[int, ...]:
+        """The first `most` committed tokens that have no KV."""
         prompt = self.opening.prompt_ids
-        fed = len(self.sequence.tokens)
-        if fed >= len(prompt):
-            return tuple(self.tree.committed[fed - len(prompt) :])
-        return (*prompt[fed:], *self.tree.committed)
+        start = len(self.sequence.tokens)
+        end = start + most
+        tokens = prompt[start:end]
+        if end <= len(prompt):
+            return tokens
+        committed = self.tree.committed
+        return (*tokens, *committed[max(0, start - len(prompt)) : end - len(prompt)])
 
     def work(self, pending: tuple[int, ...], subtree: Subtree | None) -> Work:
         """Its part of a pass; `subtree` None: a chunk of the prompt."""
@@ -166,9 +176,9 @@ class Session:
 
     def part(self, budget: int) -> Work:
         """Its part of a pass that shares nothing with others, at most `budget` tokens."""
-        pending = self.pending()
-        if len(pending) > budget:
-            return self.work(pending[:budget], None)
+        pending = self.pending(budget)
+        if self.missing > budget:
+            return self.work(pending, None)
         selection = Selection()
         self.offer(selection)
         return self.work(pending, selection.take(budget - len(pending))[0])
@@ -197,7 +207,8 @@ class Session:
             outcome=outcome,
             batch=batch,
             wait_us=max(0, int((batch.started_at - self.last_verdict_at) * 1e6)),
-            queue_us=batch.queued_us(self.ready_since(batch.started_at)),
+            # The first pass ends with the prompt, which is no waiting.
+            queue_us=batch.queued_us(self._due_since()) if self.round_index else 0,
         )
         self.round_index += 1
         self.last_verdict_at = now
@@ -217,15 +228,14 @@ class Session:
         self.error = self.error or error
         self.changed.set()
 
-    def ready_since(self, started: float) -> float:
-        """Since when it could have been verified, before a pass that `started` then. The first pass
-        ends with the prompt, which is no waiting.
-        """
-        if self.round_index == 0:
-            return started
+    def ready_since(self) -> float:
+        """Since when it could have been verified; a prompt could be read from the opening on."""
+        return self.opened_at if self.is_prefilling else self._due_since()
+
+    def _due_since(self) -> float:
+        """Since when a verdict was due, once its prompt was read."""
         waited = self.last_verdict_at + self.policy.max_wait_us / 1e6
-        since = waited if self.enough_since is None else min(waited, self.enough_since)
-        return min(since, started)
+        return waited if self.enough_since is None else min(waited, self.enough_since)
 
     def _note_candidates(self, now: float) -> None:
         """Remembers since when those that the policy waits for are there."""

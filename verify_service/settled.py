@@ -13,7 +13,9 @@ from verify_service.verifier import Outcome
 class Batch:
     """A pass as a whole: its sessions, rows and decided tokens, and when the model had it.
 
-    For `gap_us` the model stood idle before it although a session of it was ready.
+    For `gap_us` the model stood idle before it although a session of it was ready, and for
+    `untold_gap_us` before the passes that ran since the last verdict, of anyone: they only read
+    prompts, and had none to tell it.
     """
 
     sessions: int
@@ -22,6 +24,7 @@ class Batch:
     started_at: float
     ended_at: float
     gap_us: int
+    untold_gap_us: int = 0
 
     def queued_us(self, ready_since: float) -> int:
         """For how long a session waited for the model while that was busy with others."""
@@ -75,7 +78,7 @@ class Settled:
                 queue_us=self.queue_us,
                 batch_rows=batch.rows,
                 batch_tokens=batch.tokens,
-                gap_us=batch.gap_us,
+                gap_us=batch.gap_us + batch.untold_gap_us,
             ),
             logprobs=outcome.logprobs.of(count) if outcome.logprobs is not None else (),
             fresh=outcome.acceptance is not None and outcome.acceptance.fresh,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from orchestrator.cli.bench_plan import Configuration
+from orchestrator.cli.summary import idle_share
 from outrider.client import Stats
 
 SAME_ARRIVAL_S = 0.0001
@@ -56,7 +57,8 @@ class Row:
     `ratio_to_target_alone` is the mean over repetitions of each one's own ratio; None where the
     target alone was not measured. `itl` is the time between arrivals, and one arrival may bring
     several tokens; `tpot` spreads it over tokens. `acceptance_length` is what a target pass emits,
-    its own token counted.
+    its own token counted. For `target_idle_share` of the time the target stood idle between passes
+    although it could have begun one.
     """
 
     concurrency: int
@@ -83,6 +85,7 @@ class Row:
     acceptance_rate: float
     bytes_per_round: float
     messages_per_round: float
+    target_idle_share: float
 
     @property
     def is_alone(self) -> bool:
@@ -141,6 +144,7 @@ def row_of(
         acceptance_rate=_per(sum(one.accepted_tokens for one in stats), verified),
         bytes_per_round=_per(sum(one.wire_bytes for one in stats), passes),
         messages_per_round=_per(sum(one.messages for one in stats), passes),
+        target_idle_share=idle_share(stats),
     )
 
 

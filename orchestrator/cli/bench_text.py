@@ -15,7 +15,7 @@ Format = Literal["md", "csv", "json"]
 ABOUT = (
     "ratio: against the target alone in the same repetition. ITL: between arrivals; one may bring "
     "several tokens. TTFT: of prompts that the target has read before. ±: standard deviation over "
-    "repetitions, 0 with one."
+    "repetitions, 0 with one. target idle: between passes, although it could have begun one."
 )
 """What the table does not say by itself."""
 
@@ -33,6 +33,7 @@ _HEADERS = (
     "passes a token",
     "accepted",
     "bytes a round",
+    "target idle",
 )
 
 
@@ -143,6 +144,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.passes_per_token:.2f}",
         "" if row.is_alone else f"{row.acceptance_rate:.0%}",
         f"{row.bytes_per_round:.0f}",
+        f"{row.target_idle_share:.1%}",
     )
 
 

@@ -11,6 +11,15 @@ SAME_SPEED = 0.1
 """A difference of up to this share is called none: it is within what repeated runs vary."""
 
 
+def idle_share(stats: Sequence[Stats]) -> float:
+    """For what share of the time in which it served these answers the target stood idle between
+    passes although it could have begun one; 0 where nothing is known of it.
+    """
+    idle_us = sum(sum(one.gap_us) for one in stats)
+    whole_us = sum(sum(one.wait_us) + sum(one.forward_us) + one.accept_us for one in stats)
+    return idle_us / whole_us if whole_us else 0.0
+
+
 def answer_line(result: Result) -> str:
     """One line about one answer."""
     stats = result.stats
@@ -121,6 +130,7 @@ def as_json(result: Result) -> dict[str, object]:
             "tokens_per_pass": stats.tokens_per_pass,
             "acceptance_rate": stats.acceptance_rate,
             "tokens_per_s": stats.tokens_per_s,
+            "target_idle_share": idle_share([stats]),
         },
         "notices": list(result.notices),
     }

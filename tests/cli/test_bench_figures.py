@@ -34,14 +34,15 @@ def stats(tokens: int, passes: int, seconds: float) -> Stats:
         messages=3 * passes,
         wire_bytes=100 * passes,
         resumes=0,
-        wait_us=(),
+        wait_us=(2_000,) * passes,
         pass_rows=(),
-        forward_us=(),
+        forward_us=(7_000,) * passes,
         drafted_passes=passes,
         accepted_per_position=(),
         queue_us=0,
-        accept_us=0,
+        accept_us=1_000 * passes,
         reconcile_us=0,
+        gap_us=(1_500,) * passes,
     )
 
 
@@ -91,6 +92,7 @@ def test_a_row_has_the_figures_of_its_repetitions():
     assert six.tokens_per_s == pytest.approx((80 / 1.0 + 80 / 0.8) / 2)
     assert six.tokens_per_s_spread == pytest.approx(14.142, abs=1e-3)
     assert (six.acceptance_length, six.passes_per_token) == (4.0, 0.25)
+    assert six.target_idle_share == pytest.approx(0.15)
     assert (six.acceptance_rate, six.bytes_per_round, six.messages_per_round) == (0.5, 100, 3)
     assert six.ttft_p50_ms == pytest.approx((1000 / 40 + 800 / 40) / 2)
     assert six.itl_p95_ms == pytest.approx(1000 / 40)
@@ -130,7 +132,7 @@ def test_requests_that_fail_are_counted_and_told():
     assert (two.requests, two.failed, two.tokens) == (8, 8, 0)
     assert problems([six, two]) == ["at 4 clients 8 of 8 requests failed: no room"]
     assert "| failed |" in markdown([six, two])
-    assert {len(line.split("|")) for line in markdown([six, two]).splitlines()} == {15}
+    assert {len(line.split("|")) for line in markdown([six, two]).splitlines()} == {16}
     assert sentence([two]) == "Nothing was measured."
 
 
