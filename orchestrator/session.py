@@ -25,7 +25,7 @@ from orchestrator.requests import (
 from orchestrator.team import Team
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.pass_times import PassTimes
-from outrider.plans import MAX_DRAFT_INDEX, DraftPart
+from outrider.plans import MAX_DRAFT_INDEX
 from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
 from outrider.types import (

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from draft_service.drafter import Drafter
 from outrider.models.base import ModelSequence
+from outrider.plans import ReadinessPolicy
 from outrider.sampling.history import History
 from outrider.tree import TokenTree
-from outrider.types import ReadinessPolicy, SamplingParams, StopConditions, VerifyOpening
+from outrider.types import SamplingParams, StopConditions, VerifyOpening
 from verify_service.sessions import Session
 
 PROMPT = tuple(i % 7 for i in range(100_000))

@@ -9,7 +9,8 @@ from support.waiting import until
 from torch import Tensor
 
 from outrider.models.base import Feed, ModelSequence
-from outrider.types import ReadinessPolicy, SamplingParams, StopConditions, VerifyOpening
+from outrider.plans import ReadinessPolicy
+from outrider.types import SamplingParams, StopConditions, VerifyOpening
 from verify_service import scheduler as scheduler_module
 from verify_service import verifier as verifier_module
 from verify_service.scheduler import Scheduler
