@@ -161,6 +161,7 @@ def test_version_is_that_of_the_package(capsys):
         (("serve", "verify", "--port", "x"), "--port"),
         (("serve", "draft", "--kv-tokens", "1"), "--kv-tokens"),
         (("serve", "orchestrator", "--draft", "nowhere"), "is not an address"),
+        (("serve", "orchestrator", "--wait-nodes", "129"), "--wait-nodes"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

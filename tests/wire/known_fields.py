@@ -15,6 +15,7 @@ from google.protobuf.descriptor_pb2 import (
 from outrider.v1 import common_pb2, draft_pb2, orchestrator_pb2, verify_pb2
 
 LIST = Path(__file__).parent / "known_fields.txt"
+_TYPES = FieldDescriptorProto.Type.DESCRIPTOR.values_by_number
 PROTOS = [file.DESCRIPTOR for file in (common_pb2, draft_pb2, orchestrator_pb2, verify_pb2)]
 
 
@@ -58,7 +59,7 @@ def reserved() -> set[tuple[str, int | str]]:
 
 def _field(message: Descriptor, field: FieldDescriptor) -> str:
     kind: Descriptor | EnumDescriptor | None = field.message_type or field.enum_type
-    type_name = kind.full_name if kind else FieldDescriptorProto.Type.Name(field.type)
+    type_name = kind.full_name if kind else _TYPES[field.type].name
     many = "repeated-" if field.is_repeated else ""
     return f"{message.full_name} {field.number} {many}{type_name} {field.name}"
 
