@@ -8,6 +8,11 @@ row that verifies it makes the pass longer by `row_us`. While the verifier emits
 microsecond, for all its sessions, the row pays if s >= R * row_us. So that is the least chance
 (`ReadinessPolicy.min_chance`), the same for every session of a verifier, and shared load is shared
 by survival. Where no token reaches it nothing is verified: the target is as fast as alone.
+
+Depth, width and `max_rows` are constants of the limits; planned are the least chance, how deep a
+tree a pass waits for and how long, and whether drafts rest. How deep, how wide and how many rows
+comes of the least chance, node by node, and needs no numbers of its own. Drafts run ahead down to
+a power of it.
 """
 
 import math
@@ -275,8 +280,8 @@ def _least_ahead(seen: Observations, limits: Limits, least: float, round_trip_us
 
 
 def _wait(seen: Observations, limits: Limits, is_waiting: bool) -> tuple[int, int]:
-    """How deep a tree to wait for after a miss, and how long at most (microseconds); `is_waiting`:
-    the last plan did.
+    """How deep a tree a pass waits for, and how long at most (microseconds); `is_waiting`: the last
+    plan did. After a hit so deep a tree is there.
     """
     most = limits.num_speculative_tokens
     if 0 in (limits.wait_nodes, limits.max_wait_us, most):

@@ -127,7 +127,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     asked = (
         f"{row.concurrency}",
         "default" if row.temperature is None else f"{row.temperature:g}",
-        "all" if row.max_drafts is None else f"{row.max_drafts}",
+        "default" if row.max_drafts is None else f"{row.max_drafts}",
         "" if row.is_alone else _speculative(row, "default"),
     )
     if not row.tokens:

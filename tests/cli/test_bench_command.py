@@ -36,7 +36,7 @@ def test_the_first_line_is_a_sentence_and_the_table_has_each_configuration(addre
     assert cells == [
         [clients, "0", *asked]
         for clients in ("1", "2")
-        for asked in (("0", ""), ("all", "2"), ("all", "6"))
+        for asked in (("0", ""), ("default", "2"), ("default", "6"))
     ]
     assert plot.read_bytes().startswith(b"\x89PNG")
 
