@@ -46,6 +46,9 @@ GAIN_KEPT = 0.0
 BUSY_KEPT = 0.25
 """While a session waits it goes on to wait from this gain on, and with so many more sessions."""
 
+WAITED_SHARE = 0.1
+"""Of the longest wait; shorter ones come of other things."""
+
 WAIT_SHARE = 0.5
 """No wait is planned that takes more than this share of a bare pass: drafts go on during passes, so
 what a wait brings comes without it, only a pass later."""
@@ -194,8 +197,9 @@ class Plan:
     policy: ReadinessPolicy
 
     def has_waited(self, timing: StepTiming) -> bool:
-        """Whether a pass with that timing waited under this plan for as long as it may."""
-        return self.policy.min_depth > 0 and timing.wait_us >= self.policy.max_wait_us
+        """Whether a pass with that timing waited under this plan; it may have begun before it."""
+        waited_us = timing.wait_us - timing.queue_us
+        return self.policy.min_depth > 0 and waited_us >= WAITED_SHARE * self.policy.max_wait_us
 
     def is_close(self, last: "Plan") -> bool:
         """Whether it changes nothing that is worth a message."""

@@ -318,3 +318,16 @@ def test_acceptance_at_each_place_is_what_was_seen_there(accepted: list[int]) ->
         first = sum(0.97**age for age, n in enumerate(reversed(accepted)) if n > 0)
         weight = sum(0.97**age for age in range(len(accepted)))
         assert observations.acceptance(0) == pytest.approx((first + 6) / (weight + 8), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("wait_us", "queue_us", "waited"), [(9_000, 0, True), (300, 0, False), (9_000, 8_900, False)]
+)
+def test_a_pass_waited_if_it_stood_ready_to_begin(
+    wait_us: int, queue_us: int, waited: bool
+) -> None:
+    timing = StepTiming(wait_us=wait_us, queue_us=queue_us)
+    made = plan(seen(0.8, step_us=2_000), LIMITS, has_drafts=True)
+    assert 3_000 < made.policy.max_wait_us < 30_000
+    assert made.has_waited(timing) == waited
+    assert not plan(seen(0.8), LIMITS, has_drafts=False).has_waited(timing)
