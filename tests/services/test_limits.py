@@ -150,7 +150,8 @@ async def test_a_full_draft_is_no_reason_not_to_answer(local: Local) -> None:
         await until(lambda: len(draft.scheduler._seats) == 1, "the use of the draft")
         second = await client.generate([7], max_tokens=8, temperature=0).result()
     assert [t.id for t in second.tokens] == alone(LAW, [7], 8)
-    assert [n for n in second.notices if "draft a was lost: all 1 sessions" in n]
+    assert [n for n in second.notices if "draft a has no room for now: all 1 sessions" in n]
+    assert not any(draft.lost for draft in second.stats.drafts)
 
 
 async def test_a_draft_out_of_kv_room_is_no_reason_not_to_answer(local: Local) -> None:
