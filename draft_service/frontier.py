@@ -24,6 +24,11 @@ class Spot:
     node: TreeNode
     is_awaited: bool = False
 
+    @property
+    def worth(self) -> float:
+        """What children of it are worth: where the verifier waits for them, as much as a tip's."""
+        return 1.0 if self.is_awaited else self.chance
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:

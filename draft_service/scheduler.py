@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from draft_service.drafter import Drafter
+from draft_service.growth import MOST_SPOTS
 from draft_service.rhythm import Rhythm
 from draft_service.sessions import DraftSession, Task
 from draft_service.settings import DraftSettings
@@ -57,9 +58,6 @@ MAX_UNAPPLIED_NEWS = 1024
 """A caller that sends commits and branches faster than they can be applied loses its session."""
 
 IDLE_CHECK_S = 1.0
-
-MOST_SPOTS = 16
-"""Nodes of one session that one pass goes on below, at most."""
 
 BURST_S = 0.001
 """Passes that are quicker than this go on in the model's thread without a visit to the loop."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from draft_service.chances import Cell, Chances, cell_of
 from draft_service.frontier import Frontier
+from draft_service.growth import least_sent, room
 from draft_service.translation import Translation
 from outrider.errors import InvalidArgumentError, StateMismatchError
 from outrider.models.base import TIP, Feed, ModelSequence
@@ -136,10 +137,8 @@ class DraftSession:
         return self.opening.sampling.draws_proposals or bool(self.wishes(1))
 
     def wishes(self, most: int) -> list[float]:
-        """What the nodes, at most `most`, that it would go on below are worth, in its order: their
-        chances, and what the verifier waits for is worth as much as a tip."""
-        spots = self._frontier.best(min(most, self._room()))
-        return [1.0 if spot.is_awaited else spot.chance for spot in spots]
+        """What the nodes, at most `most`, that it would go on below are worth, in its order."""
+        return [spot.worth for spot in self._frontier.best(min(most, self._room()))]
 
     def task(self, budget: int, count: int = 1) -> Task | None:
         """What the next pass should run, at most `budget` tokens, to go on below the `count` most
@@ -292,16 +291,15 @@ class DraftSession:
         self, parent: TreeNode, parent_id: int, proposal: Proposal
     ) -> Iterator[Node]:
         """The nodes of a proposal. Where the target decides, alternatives are left out that no pass
-        would verify, wherever the tip is: the plan's least chance is none above the verifier's.
-        What becomes of them is learned all the same, or a chance could never rise again.
+        would verify. What becomes of them is learned all the same, or a chance could never rise
+        again.
         """
         sampling = self.opening.sampling
         cells = [cell_of(c, rank, sampling) for rank, c in enumerate(proposal.candidates)]
         chances = [
             self.chances.of(c, cell) for c, cell in zip(proposal.candidates, cells, strict=True)
         ]
-        best = max(chances, default=0.0)
-        least = 0.0 if sampling.draws_proposals else min(self.plan.min_chance, best)
+        least = 0.0 if sampling.draws_proposals else least_sent(chances, self.plan)
         for candidate, cell, chance in zip(proposal.candidates, cells, chances, strict=True):
             if chance < least:
                 self._unsent.setdefault(parent, []).append((candidate.token, cell))
@@ -339,16 +337,11 @@ class DraftSession:
 
         Where it draws, below one: how long a pass takes must not tell what follows a drawn token.
         """
-        if self._sent_bytes >= self.plan.max_bytes:
-            return 0
         if self.next_counter + self.plan.width > 1 << DRAFT_INDEX_SHIFT:
             return 0  # an id more would be another draft's, and so would the number of a draw
         # A cell for each own node that was alive at the last commit or was made since.
-        room = max(0, self.plan.max_nodes - len(self._cells)) // self.plan.width
-        missing = min(self._frontier.missing, room)
-        if missing:  # The place of the path that the verifier waits for is not given to branches.
-            room -= missing - 1
-        return min(room, 1) if self.opening.sampling.draws_proposals else room
+        left = room(self.plan, len(self._cells), self._sent_bytes, self._frontier.missing)
+        return min(left, 1) if self.opening.sampling.draws_proposals else left
 
     def _without_kv(self, node: TreeNode, known: dict[TreeNode, int]) -> list[TreeNode]:
         """The nodes down to `node` that no pass has run, parents first."""

@@ -1,0 +1,45 @@
+"""How far one draft pass goes, and what of its outcome is sent: the rules of a draft session and of
+the simulated one. Pure.
+"""
+
+from collections.abc import Sequence
+
+from draft_service.frontier import Frontier, Spot
+from outrider.pass_times import PassTimes, most_per_time
+from outrider.types import DraftPlan
+
+MOST_SPOTS = 16
+"""Nodes of one session that one pass goes on below, at most."""
+
+
+def room(plan: DraftPlan, nodes: int, sent_bytes: int, missing: int) -> int:
+    """Below how many nodes a pass may go on: each gets `plan.width` children.
+
+    `nodes` of the draft are alive already, or were made since the last commit, with `sent_bytes`.
+    The path that the verifier waits for has to become `missing` nodes longer: branches are not
+    given its place.
+
+    >>> room(DraftPlan(8, 2, max_nodes=16), 4, 0, 0), room(DraftPlan(8, 2, max_nodes=16), 4, 0, 5)
+    (6, 2)
+    """
+    if sent_bytes >= plan.max_bytes:
+        return 0
+    left = max(0, plan.max_nodes - nodes) // plan.width
+    reserved = min(missing, left)
+    return left - (reserved - 1) if reserved else left
+
+
+def most_promising(frontier: Frontier, times: PassTimes, most: int) -> list[Spot]:
+    """The nodes, at most `most`, that a pass of one session alone goes on below."""
+    spots = frontier.best(min(MOST_SPOTS, most))
+    return spots[: most_per_time([spot.worth for spot in spots], times)]
+
+
+def least_sent(chances: Sequence[float], plan: DraftPlan) -> float:
+    """A child of less chance is not sent, where the target decides: no pass would verify it
+    wherever the tip is, as the plan's least chance is none above the verifier's. The best one is.
+
+    >>> least_sent([0.5, 0.1], DraftPlan(min_chance=0.2)), least_sent([], DraftPlan())
+    (0.2, 0.0)
+    """
+    return min(plan.min_chance, max(chances, default=0.0))
