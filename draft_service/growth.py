@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from draft_service.frontier import Frontier, Spot
 from outrider.pass_times import PassTimes, most_per_time
-from outrider.types import DraftPlan
+from outrider.plans import DraftPlan
 
 MOST_SPOTS = 16
 """Nodes of one session that one pass goes on below, at most."""

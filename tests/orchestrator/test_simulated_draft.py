@@ -16,9 +16,10 @@ from orchestrator.simulated_draft import RIGHT, SimulatedDraft
 from orchestrator.texts import Guess, Recorded
 from outrider.models.base import Feed
 from outrider.pass_times import PassTimes, most_per_time
+from outrider.plans import DraftPart, DraftPlan
 from outrider.sampling.noise import PhiloxNoise
 from outrider.sampling.proposing import propose_listed
-from outrider.types import Chunk, DraftCommit, DraftPart, DraftPlan
+from outrider.types import Chunk, DraftCommit
 
 SHARES = torch.tensor([0.5, 0.0, 0.27, 0.13, 0.1, 0.0, 0.0, 0.0])
 """What the draft says everywhere; the target always says the first. Others have the tokens that a
