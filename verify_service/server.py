@@ -1,7 +1,6 @@
 """The verify service as a process: load the model, serve it, drain it."""
 
 import asyncio
-import gc
 from collections.abc import Sequence
 
 import grpc
@@ -75,16 +74,6 @@ async def build(settings: VerifySettings) -> VerifyServer:
     return VerifyServer(model, settings, taken)
 
 
-async def build_for_good(settings: VerifySettings) -> VerifyServer:
-    """`build`, for a process that only serves: what is there by now stays, so the collector need
-    not look at all of it again and again between two passes.
-    """
-    server = await build(settings)
-    gc.collect()
-    gc.freeze()
-    return server
-
-
 def run(settings: VerifySettings) -> int:
     """Serves until told to stop; returns the exit status."""
-    return run_service("verify", settings, lambda: build_for_good(settings))
+    return run_service("verify", settings, lambda: build(settings))

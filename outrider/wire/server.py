@@ -1,6 +1,7 @@
 """A gRPC server's life: bind, health, reflection, typed errors, drain, stop. Knows no model."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -57,7 +58,12 @@ def run_service(
     async def build_and_serve() -> None:
         # A model can take minutes to load, and the port is only bound once it can answer.
         require_free(settings.host, settings.port)
-        await serve(await build(), settings)
+        service = await build()
+        # What is there by now stays: the collector need not look at a model's many objects again
+        # and again, for tenths of a second, while passes wait.
+        gc.collect()
+        gc.freeze()
+        await serve(service, settings)
 
     # asyncio would turn the first Ctrl-C into a cancellation, which a loading model does not see.
     signal.signal(signal.SIGINT, _interrupt)
