@@ -53,13 +53,6 @@ class Proposal:
     row_ids: tuple[int, ...] = ()
     row_probs: tuple[float, ...] = ()
 
-    @property
-    def first(self) -> int:
-        """Index of the most likely candidate, where a single path goes on; it is chosen without a
-        look at a sampled token.
-        """
-        return max(range(len(self.candidates)), key=lambda i: self.candidates[i].chance)
-
 
 def propose(
     logits: Tensor,

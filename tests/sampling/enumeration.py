@@ -8,6 +8,7 @@ seams of the production code, not what happens between them.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from draft_service.frontier import Frontier
 from outrider.nodes import TreeNode
-from outrider.plans import DraftPlan
+from outrider.plans import DraftPart, DraftPlan
 from outrider.sampling.accepting import accept
 from outrider.sampling.history import NO_HISTORY, History
 from outrider.sampling.noise import DraftNoise, Noise, PhiloxNoise, Stream
@@ -179,6 +180,18 @@ class Simulation:
         return max(abs(law.get(t, 0.0) - expected.get(t, 0.0)) for t in {*law, *expected})
 
 
+@lru_cache(maxsize=4096)
+def first_child(proposal: Proposal) -> int:
+    """Index of the candidate below which a draft with one path goes on, where it would."""
+    first_id = 1 << DRAFT_INDEX_SHIFT
+    tree = TokenTree()
+    tree.grow(chunk_of(proposal, 0, first_id))
+    frontier = Frontier(lambda node: not node.children)
+    frontier.restart(tree.root, DraftPlan(2, part=DraftPart.CHAIN))
+    [spot] = frontier.best(1)
+    return spot.node.ids[0] - first_id
+
+
 def total_variation(one: Law, other: Law) -> float:
     """Half the sum of absolute differences."""
     return sum(abs(one.get(t, 0.0) - other.get(t, 0.0)) for t in {*one, *other}) / 2
@@ -249,8 +262,9 @@ class _Enumeration:
                 yield chance, state
                 continue
             chunk = self._simulation.send(chunk_of(proposal, head.node_id, first_id))
-            going_on = proposal.candidates[proposal.first]
-            below = Head(first_id + proposal.first, (*head.prefix, going_on.token))
+            going_on = first_child(proposal)
+            token = proposal.candidates[going_on].token
+            below = Head(first_id + going_on, (*head.prefix, token))
             heads = (*state.heads[:number], below, *state.heads[number + 1 :])
             under_way = (*state.under_way, (number, chunk))
             after = replace(state, heads=heads, under_way=under_way)

@@ -83,12 +83,12 @@ def test_rejection_lists_the_most_likely_tokens_and_samples_one() -> None:
     assert kinds(proposed(REJECTION, 3)) == expected
 
 
-def test_drafting_goes_on_below_a_listed_token_that_is_likelier_than_all_others() -> None:
-    assert proposed(REJECTION, 2, torch.tensor([0.0, 3.0, 0.0])).first == 0
-
-
-def test_drafting_goes_on_below_the_sampled_token_where_it_is_likelier_than_the_listed() -> None:
-    assert proposed(REJECTION, 2, torch.tensor([0.0, 0.1, 0.0])).first == 1
+@pytest.mark.parametrize(("lead", "likeliest"), [(3.0, NodeKind.LISTED), (0.1, NodeKind.SAMPLED)])
+def test_a_draw_is_likelier_than_the_listed_token_unless_that_is_likelier_than_all_others(
+    lead: float, likeliest: NodeKind
+) -> None:
+    proposal = proposed(REJECTION, 2, torch.tensor([0.0, lead, 0.0]))
+    assert max(proposal.candidates, key=lambda c: c.chance).kind is likeliest
 
 
 def test_a_row_without_any_allowed_token_proposes_nothing() -> None:
@@ -136,7 +136,7 @@ def test_everything_but_the_sampled_token_is_the_same_in_every_outcome(
     proposals = every_proposal(data.draw(rows(vocab)), width, top_k)
     known_before = {
         (p.row_ids, p.row_probs, len(p.candidates), p.candidates[: width - 1])
-        + ((p.first, p.candidates[-1].chance, p.candidates[-1].evidence) if p.candidates else ())
+        + ((p.candidates[-1].chance, p.candidates[-1].evidence) if p.candidates else ())
         for p in proposals
     }
     assert len(known_before) == 1
