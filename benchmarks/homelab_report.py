@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import goals
 from benchmarks.homelab_figure import Figure
 from benchmarks.homelab_plan import (
     ALONE,
@@ -172,6 +173,15 @@ several requests at once; drafts in parallel. The target alone is Outrider's own
 the same with drafts and without it pairs each lone row of unquantised weights with a second one,
 keeps values in bf16 and leaves llama.cpp's tiled products off, which costs it some speed that
 llama.cpp's server, without drafts, would have.
+
+## What it was to show
+
+{goals.table(goals.home_lab(figures))}
+Ratios of two modes are those of their medians. A figure that falls short is explained by the next
+table: what of *waiting* is left, and how much longer *verify* is with the rows of a pass than the
+bound supposes.
+
+What this does not show: other pairs of models; the goals were set for this one.
 
 ## Where the time of a round goes
 

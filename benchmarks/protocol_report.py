@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks import goals
 from benchmarks.machine import LINE, provenance
 from benchmarks.protocol_capacity import Capacity
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS, Figure, Memory
@@ -270,6 +271,14 @@ that. *Cores* are processor seconds a second of all processes of a kind, over th
 {round_table(found)}
 What it does not show: which part of the overhead is the network's, the draft's or Python's; under
 load each of them waits for the cores, too.
+
+## What it was to show
+
+{goals.table(goals.scale(found, rounds_of(result), capacities_of(result)))}
+Where clients are many, what falls short goes to the cores: the table above has what each kind of
+process takes of the {result["machine"]["cores"]} that there are, and the *gap* in which the target
+waits for its own service. What it does not show: how near a machine with a core for each
+process would come.
 
 ## Clients that a target serves
 
