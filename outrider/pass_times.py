@@ -65,11 +65,11 @@ class PassTimes:
         return max(mean_y + (self.row_us or 0.0) * (rows - mean_x), LEAST_SHARE * mean_y)
 
 
-def most_per_time(gains: Sequence[float], times: PassTimes, rows: int = 0) -> int:
+def most_per_time(gains: Sequence[float], times: PassTimes) -> int:
     """How many of `gains`, which descend, a pass should take for the highest gain per time.
 
-    Each takes a row, beside the `rows` that run anyway. The gain per time rises with each further
-    one up to the best number and falls from there, since passes take a straight line of time.
+    Each takes a row. The gain per time rises with each further one up to the best number and falls
+    from there, since passes take a straight line of time.
 
     >>> steep, flat = PassTimes().add(1, 100).add(2, 190), PassTimes().add(1, 100).add(9, 101)
     >>> most_per_time([0.9, 0.3, 0.1], steep), most_per_time([0.9, 0.3, 0.1], flat)
@@ -78,7 +78,7 @@ def most_per_time(gains: Sequence[float], times: PassTimes, rows: int = 0) -> in
     best, total, rate = 0, 0.0, 0.0
     for count, gain in enumerate(gains, start=1):
         total += gain
-        now = total / max(times.predict(rows + count), 1.0)
+        now = total / max(times.predict(count), 1.0)
         if now < rate:
             break
         best, rate = count, now

@@ -115,30 +115,6 @@ class TokenTree:
             self.root.draws.clear()
         return matched
 
-    def prune(self, keep: int) -> int:
-        """Drops the deepest ids until at most `keep` are alive; returns how many were dropped.
-
-        Depth is known before a token is drawn, so pruning by it anticipates nothing.
-        """
-        excess = len(self._nodes) - keep
-        if excess <= 0:
-            return 0
-        by_depth = sorted(
-            {id(n): n for n in self._nodes.values()}.values(), key=lambda n: -n.position
-        )
-        cut = next(
-            depth
-            for depth in sorted({n.position for n in by_depth}, reverse=True)
-            if sum(len(n.ids) for n in by_depth if n.position >= depth) >= excess
-        )
-        before = len(self._nodes)
-        for node in by_depth:
-            if node.position == cut and node.parent is not None:
-                self._forget(node)
-                self._drop_draws(node)
-                del node.parent.children[node.token]
-        return before - len(self._nodes)
-
     def select(
         self, budget: int, *, max_depth: int | None = None, min_chance: float = 0.0
     ) -> Subtree:
@@ -256,11 +232,6 @@ class TokenTree:
         for gone in (node, *node.descendants()):
             for node_id in gone.ids:
                 del self._nodes[node_id]
-
-    @staticmethod
-    def _drop_draws(node: TreeNode) -> None:
-        if node.parent is not None:
-            node.parent.draws = [d for d in node.parent.draws if d.token != node.token]
 
 
 def _row_key(node: Node) -> RowKey:

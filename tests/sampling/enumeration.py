@@ -35,7 +35,6 @@ from .states import (
     Head,
     MakeOnly,
     Prefix,
-    Prune,
     Reopen,
     Spread,
     State,
@@ -364,8 +363,6 @@ class _Enumeration:
                 owners = {node.id >> DRAFT_INDEX_SHIFT for node in event.nodes}
                 if own is None or own in owners:
                     tree.grow(event)
-            elif isinstance(event, Prune):
-                tree.prune(event.keep)
             else:
                 tree.commit(event.tokens, fresh=event.fresh)
         return tree

@@ -54,20 +54,13 @@ class Reopen:
 
 
 @dataclass(frozen=True, slots=True)
-class Prune:
-    """The tree is cut back to `keep` ids."""
-
-    keep: int
-
-
-@dataclass(frozen=True, slots=True)
 class Verify:
     """One round: the best `budget` nodes are verified, the outcome is committed."""
 
     budget: int
 
 
-Action = Draft | MakeOnly | Spread | Deliver | Reopen | Prune | Verify
+Action = Draft | MakeOnly | Spread | Deliver | Reopen | Verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ class State:
     """A moment of a generation. `log` is everything that ever happened to the tree."""
 
     emitted: Prefix
-    log: tuple[Chunk | Prune | Commit, ...]
+    log: tuple[Chunk | Commit, ...]
     heads: tuple[Head, ...]
     indices: tuple[int, ...]
     under_way: tuple[tuple[int, Chunk], ...] = ()

@@ -19,7 +19,6 @@ from .enumeration import (
     MakeOnly,
     Prefix,
     Propose,
-    Prune,
     Reopen,
     Simulation,
     Verify,
@@ -51,7 +50,7 @@ PLANS: dict[str, tuple[tuple[int, ...], tuple[Action, ...]]] = {
     "four-drafts": ((1, 2, 1, 2), (*(Draft(i, 3) for i in range(4)), Verify(8))),
     "tight-budget": ((2, 2), (Draft(0, 4), Draft(1, 3), Verify(1), Verify(2))),
     "late": ((1, 2), (MakeOnly(0, 4), Draft(1, 1), Verify(3), Deliver(0), Verify(2))),
-    "dying": ((2, 1), (Draft(0, 5), Verify(2), Reopen(0), Draft(0, 1), Verify(2), Prune(1))),
+    "dying": ((2, 1), (Draft(0, 5), Verify(2), Reopen(0), Draft(0, 1), Verify(2))),
     "two-drafts-of-the-target": ((1, 1), (Draft(0, 6), Draft(1, 6), Verify(6))),
 }
 

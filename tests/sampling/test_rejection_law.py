@@ -21,7 +21,6 @@ from .enumeration import (
     MakeOnly,
     Prefix,
     Propose,
-    Prune,
     Reopen,
     Simulation,
     Verify,
@@ -196,13 +195,6 @@ def test_output_law_equals_target_when_a_draft_is_opened_again_where_it_drafted_
     schedule = (Draft(0, 2), Reopen(0), Draft(0, 2), Verify(budget))
     run = simulation(schedule, production_draft(DRAFTS[0]))
     assert run.deviation() < TOLERANCE
-
-
-@pytest.mark.parametrize("keep", [1, 2, 3])
-def test_output_law_equals_target_when_the_tree_is_pruned(keep: int) -> None:
-    schedule = (Draft(0, 2), Draft(1, 2), Prune(keep), Draft(1, 2), Verify(4))
-    run = simulation(schedule, drawing_draft(DRAFTS[0], count=2), production_draft(DRAFTS[1]))
-    assert replace(run, length=2).deviation() < TOLERANCE
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 4])

@@ -17,7 +17,6 @@ from .enumeration import (
     MakeOnly,
     Prefix,
     Propose,
-    Prune,
     Reopen,
     Verify,
     drawing_draft,
@@ -116,7 +115,6 @@ def schedules(draw: DrawFn, num_drafts: int, depth: int) -> tuple[Action, ...]:
         st.builds(MakeOnly, number, levels),
         st.builds(Deliver, number),
         st.builds(Reopen, number),
-        st.builds(Prune, st.integers(1, 3)),
     )
     budget = st.builds(Verify, st.integers(0, 4))
     actions = [
@@ -153,7 +151,5 @@ def random_schedule(random: Random, num_drafts: int, depth: int) -> tuple[Action
     if random.random() < 0.5:
         actions.append(Verify(random.randint(0, 2)))
         number = random.randrange(num_drafts)
-        actions += random.choice(
-            ([], [Deliver(number)], [Reopen(number)], [Prune(random.randint(1, 3))])
-        )
+        actions += random.choice(([], [Deliver(number)], [Reopen(number)]))
     return (*actions, Deliver(0), Verify(random.randint(1, 4)))

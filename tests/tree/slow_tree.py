@@ -53,14 +53,6 @@ class SlowTree:
         """Ids that are at least as deep as the tip."""
         return [(i, p) for i, p in self.paths.items() if len(p) >= len(self.committed)]
 
-    def prune(self, keep: int) -> int:
-        """Drops the deepest level again and again."""
-        before = len(self.live)
-        while len(self.live) > keep:
-            deepest = max(map(len, self.live.values()))
-            self._forget(i for i, path in self.live.items() if len(path) == deepest)
-        return before - len(self.live)
-
     def _add(self, node: Node) -> str:
         if node.id in self.paths:
             return "duplicate"

@@ -321,19 +321,3 @@ def test_chance_that_the_row_gave_a_drawn_token_changes_nothing(random: Random) 
         one = made.tree().select(budget)
         two = replace(made, rows=uniform).tree().select(budget)
         assert [n.ids for n in one.nodes] == [n.ids for n in two.nodes]
-
-
-def test_pruning_does_not_look_at_drawn_tokens(random: Random) -> None:
-    """Whether a draw survives depends on the levels above it and on its own, not on its token."""
-    made = drafted(random)
-    for node in made.draws():
-        for keep in range(len(made.nodes)):
-            survives = set()
-            for token in range(VOCAB):
-                siblings = [n.token for n in made.draws() if n.parent_id == node.parent_id]
-                if token != node.token and token in siblings:
-                    continue
-                tree = made.with_node(replace(node, token=token)).tree()
-                tree.prune(keep)
-                survives.add(tree.node(node.id) is not None)
-            assert len(survives) == 1

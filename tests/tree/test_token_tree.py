@@ -47,7 +47,7 @@ def history(seed: int) -> Iterator[tuple[TokenTree, SlowTree, ChunkMaker, object
         if roll < 0.7:
             chunk = maker.chunk(len(model.committed))
             yield tree, model, maker, tree.grow(chunk), model.grow(chunk.nodes)
-        elif roll < 0.93:
+        else:
             tokens = random.choices(range(3), k=random.randint(1, 3))
             live = list(model.live.values())
             if live and random.random() < 0.7:
@@ -55,9 +55,6 @@ def history(seed: int) -> Iterator[tuple[TokenTree, SlowTree, ChunkMaker, object
             fresh = random.random() < 0.25
             committed = tree.commit(tokens, fresh=fresh), model.commit(tokens, fresh=fresh)
             yield tree, model, maker, *committed
-        else:
-            keep = random.randint(0, 12)
-            yield tree, model, maker, tree.prune(keep), model.prune(keep)
 
 
 @pytest.mark.parametrize("seed", SEQUENCES)
@@ -169,13 +166,6 @@ def test_a_draw_knows_earlier_ones_that_the_tree_had_no_room_for() -> None:
     assert tree.root.draws[-1].gone == (2,)
 
 
-def test_a_draw_knows_earlier_ones_that_were_pruned() -> None:
-    tree = grown(sampled(DRAFT, 0, 2), rows=(ROW,))
-    tree.prune(0)
-    tree.grow(Chunk((sampled(DRAFT + 1, 0, 0),)))
-    assert tree.root.draws[-1].gone == (2,)
-
-
 def test_a_refused_draw_that_is_sent_again_stays_away() -> None:
     chunk = Chunk((sampled(DRAFT, 0, 2),), (ROW,))
     tree = grown(listed(OTHER_DRAFT, 0, 1), capacity=1)
@@ -225,11 +215,6 @@ def test_a_late_draw_knows_the_spent_ones_from_its_row() -> None:
 def test_a_spent_draw_that_is_sent_again_stays_away() -> None:
     tree = spent_below_a_drawn_tip()
     assert tree.grow(Chunk((sampled(DRAFT + 1, DRAFT, 2),))) == Growth(duplicate=1)
-
-
-def test_pruning_drops_whole_levels() -> None:
-    tree = grown(listed(DRAFT, 0, 1), listed(DRAFT + 1, DRAFT, 1), listed(DRAFT + 2, DRAFT, 2))
-    assert tree.prune(2) == 2
 
 
 def first_draw() -> TokenTree:
