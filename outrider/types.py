@@ -214,7 +214,8 @@ class Chunk:
 class StepTiming:
     """Where the time of one pass went, in microseconds. `queue_us` is the part of `wait_us` for
     which the session was ready and the model busy. `batch_*` are of the whole pass, `rows` of the
-    session. For `gap_us` the model stood idle before the pass although it could have begun.
+    session. For `gap_us` the model stood idle before the pass, and before those since the last
+    verdict that only read prompts, although it could have begun.
     """
 
     wait_us: int = 0

@@ -466,8 +466,8 @@ class StepTiming(message.Message):
     batch_tokens: builtins.int
     """Tokens that the pass decided, for all sessions."""
     gap_us: builtins.int
-    """For how long the model stood idle before the pass although a session of it was ready: what lies between two passes of
-    a busy verifier.
+    """For how long the model stood idle before the pass although a session of it was ready, passes since the session's last
+    verdict that only read prompts included: what lies between two passes of a busy verifier.
     """
     def __init__(
         self,
