@@ -97,7 +97,9 @@ class Attached:
             return
         away_us = int((relayed.heard_at - committed_at) * 1e6)
         self.stats.wire_rounds += 1
-        self.stats.wire_us += max(0, away_us - chunk.held_us)
+        wire_us = max(0, away_us - chunk.held_us)
+        self.stats.wire_us += wire_us
+        self.pace = self.pace.with_round_trip(wire_us)
 
     def _pace(self, chunk: Chunk, heard_at: float) -> None:
         """Times chunks between which it was told nothing, so that it had no reason to pause."""

@@ -210,23 +210,24 @@ class Engine:
             )
 
     def _rebalance(self, session: Session) -> None:
-        """Drafts come, sessions come and go: each has as many drafts as it should have now. Those
-        that it has stay while their number is right, for changing costs a prefill. One that hangs
-        counts as none, and is lost, not left: its user is told.
+        """Drafts come, sessions come and go: each has the drafts that it should have now. One is
+        exchanged for a better one seldom, for that costs a prefill. One that hangs counts as none,
+        and is lost, not left: its user is told.
         """
         if not session.is_due_for_placement():
             return
         wanted = self._wanted(session)
         attached = {d.peer.name: d for d in session.drafts.values() if d.peer.is_usable}
-        for draft in wanted:
-            if len(attached) < len(wanted) and draft.name not in attached:
-                self._attach(session, draft)
-                attached |= {d.peer.name: d for d in session.drafts.values() if d.peer is draft}
         names = [draft.name for draft in wanted]
-        for name, old in list(attached.items()):
-            if len(attached) > len(wanted) and name not in names:
-                session.detach(old, None)
-                del attached[name]
+        missing = [draft for draft in wanted if draft.name not in attached]
+        spare = [draft for name, draft in attached.items() if name not in names]
+        if missing and spare and not session.is_due_for_swap():
+            more = len(wanted) - len(attached)
+            missing, spare = missing[: max(0, more)], spare[: max(0, -more)]
+        for peer in missing:
+            self._attach(session, peer)
+        for draft in spare:
+            session.detach(draft, None)
 
     def _attach_all(self, session: Session) -> None:
         for draft in self._wanted(session):

@@ -16,6 +16,9 @@ from outrider.plans import DraftPart
 FREE_SHARE = 0.02
 """A draft whose step takes less than this share of a pass is no load to anyone."""
 
+STAYS = 1.05
+"""A draft that takes part is left only for one that is better by more than so much."""
+
 STILL_FREE = 2.0
 """One that takes part already may take so much more: to leave and to come back costs a prefill."""
 
@@ -70,15 +73,19 @@ def place(
     >>> place(two, sessions=4, pass_us=1e5, most=8), place(two, sessions=1, pass_us=1e5, most=8)
     (['b'], ['b', 'a'])
     """
-    ranked = sorted(drafts, key=lambda d: -accepted_per_pass(d, pass_us))
-    if not divide:
-        firsts = {d.law: d for d in reversed(ranked)}
-        ranked = [d for d in ranked if firsts[d.law] is d]
+    ranked = sorted(drafts, key=lambda d: -_worth(d, pass_us))
     free = [d for d in ranked if d.is_free(pass_us)]
     paid = [d for d in ranked if d not in free]
     allowed = max(1, len(paid) // max(1, sessions)) if each is None else each
+    if not divide:
+        firsts = {d.law: d for d in reversed(ranked)}
+        free, paid = ([d for d in some if firsts[d.law] is d] for some in (free, paid))
     chosen = {d.name for d in (*paid[:allowed], *free)}
     return [d.name for d in ranked if d.name in chosen][:most]
+
+
+def _worth(draft: Candidate, pass_us: float) -> float:
+    return accepted_per_pass(draft, pass_us) * (STAYS if draft.helps else 1.0)
 
 
 def accepted_per_pass(draft: Candidate, pass_us: float) -> float:

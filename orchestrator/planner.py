@@ -36,8 +36,10 @@ LOWEST_CHANCE = 0.01
 HYSTERESIS = 0.15
 AHEAD_HYSTERESIS = 0.4
 WAIT_HYSTERESIS = 0.3
+DEEP = 4
 """By such a share the verifier's least chance, a draft's, and the longest wait have to change to be
-worth a message. A draft's is a power of the verifier's."""
+worth a message. A draft's is a power of the verifier's. A depth that is waited for has to change by
+more than a DEEP-th."""
 
 LEAST_GAIN = 0.02
 """Waiting must promise this many tokens more than the verifier emits in the time that it takes."""
@@ -99,6 +101,12 @@ class Pace:
     round_trip_us: float = 0.0
     step_us: float = 0.0
 
+    def with_round_trip(self, round_trip_us: int) -> "Pace":
+        """After a message that was so long on its way there and back; older ones fade."""
+        known = self.round_trip_us
+        now = round_trip_us if not known else 0.8 * known + 0.2 * round_trip_us
+        return replace(self, round_trip_us=now)
+
     def with_step(self, step_us: int) -> "Pace":
         """After a chunk that took `step_us` a draft pass; older ones fade."""
         known = self.step_us
@@ -112,7 +120,8 @@ class Observations:
     `tested` and `accepted` have an entry for each place below the tip: how often a pass decided it,
     and how often for the drafted token. `tokens` were decided by passes that took, with the waits
     before them, `cycle_us`; both are of the whole verifier, as are `passes` and `sessions`, the
-    sessions in a pass. `idle_rounds` passes in a row found nothing worth verifying. Older
+    sessions in a pass. `idle_rounds` passes in a row found nothing worth verifying; since they were
+    too many, `resting` has the rounds of rest that are left, or, negative, those of a probe. Older
     observations fade. Step and round trip are those of the draft that is waited for.
     """
 
@@ -120,6 +129,7 @@ class Observations:
     accepted: tuple[float, ...] = ()
     rounds: int = 0
     idle_rounds: int = 0
+    resting: int = 0
     tokens: float = 0.0
     cycle_us: float = 0.0
     sessions: float = 1.0
@@ -172,11 +182,25 @@ class Observations:
             accepted=_counted(self.accepted, accepted, max(tested, len(self.tested))),
             rounds=self.rounds + 1,
             idle_rounds=0 if is_helped else self.idle_rounds + 1,
+            resting=0 if is_helped else self._resting_next(),
             tokens=self.tokens * MEMORY + (timing.batch_tokens or len(verdict.tokens)),
             cycle_us=self.cycle_us * MEMORY + cycle_us,
             sessions=0.9 * self.sessions + 0.1 * timing.batch_sessions,
             passes=self.passes.add(timing.batch_rows or timing.rows, timing.forward_us),
         )
+
+    def _resting_next(self) -> int:
+        """`resting` after one more idle round. How long a probe lasts is settled as it begins."""
+        if self.resting == 0:
+            return REST_ROUNDS if self.idle_rounds + 1 >= IDLE_ROUNDS else 0
+        if self.resting < 0:
+            return self.resting + 1 or REST_ROUNDS
+        if self.resting > 1:
+            return self.resting - 1
+        pass_us = self.passes.predict(1)
+        first_us = self.round_trip_us + self.draft_step_us
+        under_way = math.ceil(first_us / pass_us) if pass_us else 0
+        return -min(PROBE_ROUNDS + under_way, MOST_PROBE_ROUNDS)
 
     def with_drafts(self, paces: Sequence[Pace]) -> "Observations":
         """With the drafts that take part now; none: as it was. What is waited for comes from the
@@ -198,7 +222,7 @@ class Plan:
 
     def has_waited(self, timing: StepTiming) -> bool:
         """Whether a pass with that timing waited under this plan; it may have begun before it."""
-        waited_us = timing.wait_us - timing.queue_us
+        waited_us = timing.wait_us - timing.queue_us - timing.gap_us
         return self.policy.min_depth > 0 and waited_us >= WAITED_SHARE * self.policy.max_wait_us
 
     def is_close(self, last: "Plan") -> bool:
@@ -212,7 +236,7 @@ class Plan:
             and _is_near(self.draft.min_chance, last.draft.min_chance, AHEAD_HYSTERESIS)
             and _is_near(self.policy.max_wait_us, last.policy.max_wait_us, WAIT_HYSTERESIS)
             and (self.policy.min_depth > 0) == (last.policy.min_depth > 0)
-            and abs(self.policy.min_depth - last.policy.min_depth) <= 1
+            and abs(self.policy.min_depth - last.policy.min_depth) * DEEP <= last.policy.min_depth
         )
 
 
@@ -246,13 +270,7 @@ def plan(seen: Observations, limits: Limits, has_drafts: bool, last: Plan | None
 
 def _rests(seen: Observations, limits: Limits) -> bool:
     """Whether drafting has not paid for so long that drafts stop, but for a probe now and then."""
-    if not limits.adaptive or seen.idle_rounds < IDLE_ROUNDS:
-        return False
-    pass_us = seen.passes.predict(1)
-    first_us = seen.round_trip_us + seen.draft_step_us
-    under_way = math.ceil(first_us / pass_us) if pass_us else 0
-    probe = min(PROBE_ROUNDS + under_way, MOST_PROBE_ROUNDS)
-    return (seen.idle_rounds - IDLE_ROUNDS) % (REST_ROUNDS + probe) < REST_ROUNDS
+    return limits.adaptive and seen.resting > 0
 
 
 def _least_chance(seen: Observations, limits: Limits) -> float:
@@ -264,11 +282,20 @@ def _least_chance(seen: Observations, limits: Limits) -> float:
     return min(max(seen.rate * seen.passes.row_us, LOWEST_CHANCE), 1.0)
 
 
-def draft_at(made: Plan, seen: Observations, limits: Limits, round_trip_us: float) -> DraftPlan:
-    """The part of a plan that a draft is told that is so far away: the farther, the more ahead."""
+def draft_at(
+    made: Plan,
+    seen: Observations,
+    limits: Limits,
+    round_trip_us: float,
+    last: DraftPlan | None = None,
+) -> DraftPlan:
+    """The part of a plan that a draft is told that is so far away: the farther, the more ahead.
+    `last` is what it was told before.
+    """
     least = _least_ahead(seen, limits, made.policy.min_chance, round_trip_us)
-    if _is_near(least, made.draft.min_chance, AHEAD_HYSTERESIS):
-        return made.draft
+    known = made.draft.min_chance if last is None else last.min_chance
+    if _is_near(least, known, AHEAD_HYSTERESIS):
+        least = known
     return replace(made.draft, min_chance=least)
 
 

@@ -54,6 +54,9 @@ MOST_SPARED_S = 60.0
 PLACEMENT_S = 0.25
 """How often it is looked at which drafts a session should have."""
 
+SWAP_S = 5.0
+"""How often it may leave one for a better one."""
+
 AnyLink = Link[Any]
 
 
@@ -89,7 +92,7 @@ class Session:
         self._ended: Counter[str] = Counter()
         self._spared: Counter[str] = Counter()
         self._away_until: dict[str, float] = {}
-        self._placed_at = time.monotonic()
+        self._placed_at = self._swapped_at = time.monotonic()
         self._seen = Observations(passes=passes or PassTimes())
         self._plan = plan(self._seen, limits, has_drafts=False)
         self._started_ns = time.perf_counter_ns()
@@ -177,6 +180,14 @@ class Session:
         if now < self._placed_at + PLACEMENT_S:
             return False
         self._placed_at = now
+        return True
+
+    def is_due_for_swap(self) -> bool:
+        """Whether it may leave a draft for a better one now; asked when there is one."""
+        now = time.monotonic()
+        if now < self._swapped_at + SWAP_S:
+            return False
+        self._swapped_at = now
         return True
 
     def detach(self, draft: Attached, problem: str | None, *, may_return: bool = True) -> None:
@@ -301,7 +312,8 @@ class Session:
         commit = DraftCommit(verdict.base, verdict.tokens, None, verdict.fresh)
         self.team.divide()
         for draft in self.team:
-            planned = draft_at(new_plan, self._seen, self.limits, draft.pace.round_trip_us)
+            away_us = draft.pace.round_trip_us
+            planned = draft_at(new_plan, self._seen, self.limits, away_us, draft.plan)
             draft.commit(commit, self.team.plan_of(draft, planned))
         self._set_policy(new_plan)
 

@@ -136,6 +136,7 @@ class _Request:
         # orchestrator
         self._seen = Observations()
         self._pace = Pace(max(1.0, situation.seen_round_trip_us or situation.draft_wire_us))
+        self._told: DraftPlan | None = None
         first = self._plan = plan(self._seen, situation.limits, has_drafts=True)
         # verifier
         self._tree = TokenTree()
@@ -254,7 +255,8 @@ class _Request:
         self._seen = seen.with_verdict(verdict, has_waited=has_waited)
         new = self._plan = plan(self._seen, self._s.limits, True, self._plan)
         count = len(verdict.tokens)
-        told = draft_at(new, self._seen, self._s.limits, self._pace.round_trip_us)
+        away_us = self._pace.round_trip_us
+        told = self._told = draft_at(new, self._seen, self._s.limits, away_us, self._told)
         self._after(self._s.draft_wire_us / 2, lambda: self._commit(count, told))
         self._after(self._s.verify_wire_us / 2, lambda: self._set_policy(new.policy))
 

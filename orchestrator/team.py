@@ -90,8 +90,16 @@ class Team:
                 self.members[index].peer.judge(index in right)
 
     def _laws(self) -> dict[int, Hashable]:
-        """Those first that answer; each with its law."""
-        in_order = sorted(self, key=lambda draft: (draft.is_silent, draft.index))
+        """Each with its law; in front of those of its model the first that answers, which gets the
+        path that the parts of the others hang off. Those have nothing to say now and then.
+        """
+        in_order = sorted(self, key=lambda draft: draft.index)
+        leaders: dict[Hashable, Attached] = {}
+        for draft in in_order:
+            leader = leaders.setdefault(draft.peer.law, draft)
+            if leader.is_silent and not draft.is_silent:
+                leaders[draft.peer.law] = draft
+        in_order.sort(key=lambda draft: leaders[draft.peer.law] is not draft)
         return {draft.index: draft.peer.law for draft in in_order}
 
     def _divided(self, laws: Mapping[int, Hashable]) -> dict[int, Share]:

@@ -10,6 +10,10 @@ ROW_MEMORY = 0.995
 """The same for what a row costs: that changes seldom, and passes of about one size tell little of
 it."""
 
+FEW = 8
+MOST_LONGER = 3.0
+"""After more than a few passes none counts as longer than so many times what was expected of it."""
+
 LEAST_SHARE = 0.2
 """No pass is expected to take less than this share of the mean one."""
 
@@ -34,7 +38,11 @@ class PassTimes:
     row_xy: float = 0.0
 
     def add(self, rows: int, us: int) -> "PassTimes":
-        """With one more pass."""
+        """With one more pass. One that was held up, by paging perhaps, counts as far as passes may
+        really have changed.
+        """
+        if self.n > FEW:
+            us = min(us, int(MOST_LONGER * self.predict(rows)) + 1)
         return PassTimes(
             self.n * MEMORY + 1,
             self.x * MEMORY + rows,

@@ -23,14 +23,17 @@ def prompt_tokens(times: PassTimes, rows: int, room: int) -> int:
 
 def equal_shares(wants: Sequence[int], room: int) -> list[int]:
     """What each of `wants` gets of `room`: all the same, but none more than it wants, and what it
-    leaves goes to the others. Where not each can have one token, the first ones get it.
+    leaves goes to the others. Where not each can have one token, those get it that want least: they
+    are done soon.
 
     >>> equal_shares([4000, 8, 100], 64), equal_shares([8, 8], 64), equal_shares([5, 1, 5], 2)
     ([28, 8, 28], [8, 8], [1, 1, 0])
+    >>> equal_shares([4000, 4000, 4000, 8], 2)
+    [1, 0, 0, 1]
     """
     shares = [0] * len(wants)
-    served = range(min(len(wants), max(0, room)))
-    for done, index in enumerate(sorted(served, key=lambda i: wants[i])):
+    served = sorted(range(len(wants)), key=lambda i: wants[i])[: max(0, room)]
+    for done, index in enumerate(served):
         shares[index] = min(wants[index], -(-room // (len(served) - done)))
         room -= shares[index]
     return shares

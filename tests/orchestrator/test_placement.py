@@ -72,6 +72,22 @@ def test_where_drafts_of_a_model_would_say_the_same_one_of_them_helps() -> None:
         assert sorted(name[0] for name in chosen) == ["d", "l"]
 
 
+def test_machines_of_one_model_are_shared_out_even_where_they_would_say_the_same() -> None:
+    seen = [Candidate(f"{law}{i}", law, step_us=5_000) for law in "sf" for i in (1, 2)]
+    assert [name[0] for name in place(seen, 2, PASS_US, 255, divide=False)] == ["s", "f"]
+
+
+def test_a_draft_is_left_only_for_one_that_is_clearly_better() -> None:
+    own = Candidate("own", "a", sessions=0, step_us=5_000, acceptance=0.8, helps=True)
+    alike = replace(own, name="alike", acceptance=0.805, helps=False)
+    better = replace(alike, name="better", acceptance=0.9)
+    idle = replace(alike, name="idle")
+    assert place([alike, own], 2, PASS_US, 255) == ["own"]
+    assert place([better, own], 2, PASS_US, 255) == ["better"]
+    shared = replace(own, sessions=7)
+    assert place([idle, shared], 2, PASS_US, 255) == ["idle"]
+
+
 def test_prompt_lookup_helps_everyone() -> None:
     seen = [
         Candidate("lookup", "ngram", sessions=40, step_us=50, acceptance=0.3),

@@ -25,6 +25,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at again and again is looked at every time."""
     monkeypatch.setattr(session, "PLACEMENT_S", 0.0)
     monkeypatch.setattr(peers, "PROBE_EVERY_S", 0.05)
+    monkeypatch.setattr(session, "SWAP_S", 0.0)
     monkeypatch.setattr(load, "HOLD_S", 0.0)
 
 
@@ -114,3 +115,40 @@ async def test_a_draft_without_room_is_asked_again_when_it_has_some(local: Local
     await second.stop()
     answer = await client.generate(PROMPT, max_tokens=8, seed=3).result()
     assert not any(draft.lost for draft in answer.stats.drafts)
+
+
+async def test_a_draft_of_another_kind_that_joins_takes_part_beside_the_one_there_is(
+    local: Local,
+) -> None:
+    """Prompt lookup costs nothing, so it is nobody's turn and everybody's help."""
+    port = free_port()
+    drafts: dict[str, Any] = {
+        "a": await local.draft(f"{DRAFT},step_ms=4"),
+        "b": await local.draft(f"{DRAFT},step_ms=4"),
+        "lookup": f"127.0.0.1:{port}",
+    }
+    client = await placed(local, await local.verify(SLOW_TARGET), drafts)
+    answers = [Reading(client, seed=seed) for seed in (3, 4)]
+    await until(lambda: all(len(a.tokens) > 20 for a in answers), "both answers to begin")
+    lookup = await local.draft("ngram:", port=port)
+    await until(lambda: sessions_of(lookup)() == 2, "its part in both")
+    both = [sessions_of(drafts[name]) for name in "ab"]
+    await until(lambda: [count() for count in both] == [1, 1], "one of the others for each")
+    for answer in answers:
+        await answer.stop()
+
+
+async def test_a_draft_that_comes_back_takes_its_share_again(local: Local) -> None:
+    port = free_port()
+    drafts: dict[str, Any] = {
+        "steady": await local.draft(f"{DRAFT},step_ms=8"),
+        "back": f"127.0.0.1:{port}",
+    }
+    client = await placed(local, await local.verify(SLOW_TARGET), drafts)
+    answers = [Reading(client, seed=seed) for seed in (3, 4)]
+    await until(lambda: sessions_of(drafts["steady"])() == 2, "both on the one there is")
+    back = await local.draft(f"{DRAFT},step_ms=8", port=port)
+    both = [sessions_of(draft) for draft in (drafts["steady"], back)]
+    await until(lambda: [count() for count in both] == [1, 1], "one for each")
+    for answer in answers:
+        await answer.stop()
