@@ -91,7 +91,7 @@ class DraftSession:
     def __post_init__(self) -> None:
         opening = self.opening
         self.plan = opening.plan
-        # Room for its own nodes, however many other drafts have.
+        # Room for its own nodes beside as many of other drafts.
         capacity = MAX_DRAFTED_NODES * 2
         self.tree = TokenTree(opening.emitted_ids, capacity=capacity)
         self.noise = PhiloxNoise(opening.sampling.seed or 0)

@@ -18,7 +18,7 @@ from outrider.wire.convert_host import host_to
 from outrider.wire.convert_plan import policy_from
 from outrider.wire.diagnosing import Teller
 from verify_service.scheduler import Scheduler
-from verify_service.sessions import Session
+from verify_service.sessions import MAX_UNREAD_VERDICTS, Session
 
 VOCABULARY_CHUNK_TOKENS = 16384
 
@@ -97,7 +97,10 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
             while True:
                 # Looked at first: verdicts that fell before it are still told before it.
                 error = session.error
-                for verdict in session.read():
+                verdicts = session.read()
+                if len(verdicts) >= MAX_UNREAD_VERDICTS:
+                    self._scheduler.wake()  # it was not verified for as long as so many waited
+                for verdict in verdicts:
                     yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
                     if verdict.finish_reason is not None:
                         return
@@ -106,7 +109,6 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                 if session.unread_since is None and session.error is None:
                     if reader.done():
                         return
-                    self._scheduler.wake()
                     session.changed.clear()
                     await session.changed.wait()
         finally:

@@ -177,7 +177,7 @@ class AsyncClient(BaseClient[AsyncGeneration]):
         await self.close()
 
     def _stub(self) -> OrchestratorServiceAsyncStub:
-        self._require_open()
+        self.require_open()
         if self._channel is None:
             # A channel binds to the running event loop, and there may be none in the constructor.
             asyncio.get_running_loop()

@@ -194,7 +194,8 @@ class BaseClient(Generic[GenerationT_co]):
     def _timeout(self, timeout_s: float | None) -> float:
         return self.timeout_s if timeout_s is None else checked_timeout(timeout_s)
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raises InvalidArgumentError where the client is closed."""
         if self.is_closed:
             raise InvalidArgumentError("this client is closed; make a new one")
 

@@ -86,6 +86,10 @@ class Generation(BaseGeneration):
             self._fold.end()
         except grpc.RpcError as error:
             self._fail(error)
+        except ValueError:
+            # So gRPC refuses what begins on a channel that another thread has just closed.
+            self._client.require_open()
+            raise
 
 
 class Client(BaseClient[Generation]):
@@ -191,7 +195,7 @@ class Client(BaseClient[Generation]):
         self.close()
 
     def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> Generation:
-        self._require_open()
+        self.require_open()
         start = partial(self._stub.Generate, request, timeout=timeout_s, metadata=self._metadata)
         return Generation(self, Stream(self._worker, start), timeout_s)
 
@@ -201,7 +205,7 @@ class Client(BaseClient[Generation]):
         request: RequestT,
         timeout_s: float | None,
     ) -> ResponseT:
-        self._require_open()
+        self.require_open()
         limit_s = self._timeout(timeout_s)
         try:
             return self._worker.ask_apart(
@@ -209,6 +213,9 @@ class Client(BaseClient[Generation]):
             )
         except grpc.RpcError as error:
             raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from None
+        except ValueError:
+            self.require_open()
+            raise
 
 
 def _open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:

@@ -350,3 +350,17 @@ async def test_a_closed_client_says_so():
         async_client.generate("hi")
     with pytest.raises(InvalidArgumentError, match="closed"):
         await async_client.get_cluster()
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda client: client.generate("hi").result(), lambda client: client.get_model_info()]
+)
+def test_a_client_that_another_thread_closes_meanwhile_says_so(monkeypatch, ask):
+    client = Client()
+    client.close()
+    checks = iter([lambda: None])
+    monkeypatch.setattr(
+        client, "require_open", lambda: next(checks, type(client).require_open.__get__(client))()
+    )
+    with pytest.raises(InvalidArgumentError, match="closed"):
+        ask(client)

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.planner import Limits, Observations, Pace, plan
-from outrider.pass_times import MEMORY, ROW_MEMORY, PassTimes, most_per_time
+from outrider.pass_times import FEW, MEMORY, ROW_MEMORY, PassTimes, most_per_time
 
 LIMITS = Limits(num_speculative_tokens=7, width=1, proposal_top_k=64)
 passes = st.lists(
-    st.tuples(st.integers(1, 64), st.integers(1_000, 1_000_000)), min_size=2, max_size=40
+    st.tuples(st.integers(1, 64), st.integers(1_000, 1_000_000)), min_size=2, max_size=FEW
 )
+"""So few that each counts for as long as it took."""
 
 
 def fitted(observed: list[tuple[int, int]]) -> PassTimes:
@@ -49,6 +50,19 @@ def test_what_a_row_costs_outlasts_many_passes_of_about_one_size() -> None:
         rows = 64 + random.choice((-1, 0, 0, 0, 1))
         times = times.add(rows, int((40_000 + 200 * rows) * random.uniform(0.9, 1.1)))
     assert times.row_us == pytest.approx(200, rel=0.3)
+
+
+@pytest.mark.parametrize("held_up_us", [2_000_000, 60_000_000])
+def test_a_pass_that_was_held_up_once_hardly_counts(held_up_us: int) -> None:
+    usual = [(n, 20_000 + 600 * n) for n in (1, 4, 8, 16) * 10]
+    times = fitted([*usual, (16, 29_600 + held_up_us), *usual])
+    assert times.row_us == pytest.approx(600, rel=0.35)
+    assert times.predict(1) == pytest.approx(20_600, rel=0.1)
+
+
+def test_passes_that_became_slower_for_good_are_believed_soon() -> None:
+    times = fitted([(n, 20_000) for n in (1, 4, 8, 16) * 10] + [(4, 200_000)] * 60)
+    assert times.predict(4) == pytest.approx(200_000, rel=0.25)
 
 
 def test_without_a_pass_nothing_is_predicted() -> None:

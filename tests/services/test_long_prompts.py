@@ -4,6 +4,7 @@ long one holds up no short one.
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from itertools import accumulate
 
 import pytest
@@ -40,9 +41,14 @@ class FixedTimes(PassTimes):
     """A row costs a tenth of a bare pass, whatever is measured."""
 
     @classmethod
+    def of(cls, seen: PassTimes) -> "FixedTimes":
+        """What was seen so far, for good."""
+        return cls(**{field.name: getattr(seen, field.name) for field in fields(seen)})
+
+    @classmethod
     def make(cls) -> "FixedTimes":
         seen = PassTimes().add(1, 100).add(11, 200)
-        return cls(seen.n, seen.x, seen.y, seen.xx, seen.xy)
+        return cls.of(seen)
 
     def add(self, rows: int, us: int) -> PassTimes:
         return self
@@ -191,7 +197,7 @@ async def test_a_prompt_at_a_draft_takes_as_long_as_the_drafting_beside_it(
     """Where rows are cheap it is read in few passes, not in small bits."""
     scheduler, model = drafting
     seen = PassTimes().add(1, 1000).add(101, 2000)
-    scheduler.drafter.times = FixedTimes(seen.n, seen.x, seen.y, seen.xx, seen.xy)
+    scheduler.drafter.times = FixedTimes.of(seen)
     model.hold("forward")
     await scheduler.open(opening(prompt=(1,), plan=DraftPlan(24)))
     await model.wait_held()
