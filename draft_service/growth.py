@@ -4,8 +4,6 @@ the simulated one. Pure.
 
 from collections.abc import Sequence
 
-from draft_service.frontier import Frontier, Spot
-from outrider.pass_times import PassTimes, most_per_time
 from outrider.plans import DraftPlan
 
 MOST_SPOTS = 16
@@ -27,12 +25,6 @@ def room(plan: DraftPlan, nodes: int, sent_bytes: int, missing: int) -> int:
     left = max(0, plan.max_nodes - nodes) // plan.width
     reserved = min(missing, left)
     return left - (reserved - 1) if reserved else left
-
-
-def most_promising(frontier: Frontier, times: PassTimes, most: int) -> list[Spot]:
-    """The nodes, at most `most`, that a pass of one session alone goes on below."""
-    spots = frontier.best(min(MOST_SPOTS, most))
-    return spots[: most_per_time([spot.worth for spot in spots], times)]
 
 
 def least_sent(chances: Sequence[float], plan: DraftPlan) -> float:

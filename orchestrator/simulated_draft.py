@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from draft_service.chances import Cell, Chances, cell_of
 from draft_service.frontier import Frontier
-from draft_service.growth import least_sent, most_promising, room
+from draft_service.growth import MOST_SPOTS, least_sent, room
 from orchestrator.texts import Guess, Text
 from outrider.nodes import TreeNode
-from outrider.pass_times import PassTimes
+from outrider.pass_times import PassTimes, most_per_time
 from outrider.plans import DraftPlan
 from outrider.sampling.proposing import Candidate
 from outrider.tree import TokenTree
@@ -71,7 +71,10 @@ class SimulatedDraft:
     def targets(self) -> list[TreeNode]:
         """The nodes that the next step goes on below; empty: it has nothing to do."""
         most = room(self._plan, len(self._cells), self._sent_bytes, self._frontier.missing)
-        return [spot.node for spot in most_promising(self._frontier, self._times, most)]
+        # As draft_service.scheduler has it for one session alone.
+        spots = self._frontier.best(min(MOST_SPOTS, most))
+        best = most_per_time([spot.worth for spot in spots], self._times)
+        return [spot.node for spot in spots[:best]]
 
     def feed(self, targets: Sequence[TreeNode]) -> int:
         """The rows of a step below `targets`: they, and what the model has not seen above them."""
