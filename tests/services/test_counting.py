@@ -156,12 +156,14 @@ async def test_the_context_ends_the_text_with_or_without_drafts(local: Local) ->
 async def test_two_drafts_that_agree_on_nonsense_convince_nobody(local: Local) -> None:
     """Field bug 28: the target's passes are counted, and each token costs one."""
     verify = await local.verify()
-    drafts = {name: await local.fake_draft(PatternDraft(LAW, 0, 3)) for name in ("a", "b")}
-    client = await local.orchestrator(verify, drafts, **{**WAITING, "wait_nodes": 6})
+    nonsense = {name: PatternDraft(LAW, 0, 3, name) for name in ("a", "b")}
+    drafts = {name: await local.fake_draft(draft) for name, draft in nonsense.items()}
+    client = await local.orchestrator(verify, drafts, **{**WAITING, "wait_nodes": 3})
     result = await client.generate(PROMPT, max_tokens=24, temperature=0).result()
     assert ids(result) == alone(LAW, PROMPT, 24)
     assert verify.model.deciding_passes == 24
     assert result.stats.accepted_tokens == 0
+    assert [(d.lost, d.drafted_tokens >= 23 * 3) for d in result.stats.drafts] == [(False, True)] * 2
 
 
 async def test_usage_equals_what_is_delivered_token_by_token(local: Local) -> None:

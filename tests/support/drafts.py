@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from outrider.models.scripted import ScriptedLaw
@@ -12,6 +13,7 @@ from support.models import alone
 
 LISTED = common_pb2.NODE_KIND_LISTED
 SAMPLED = common_pb2.NODE_KIND_SAMPLED
+END = draft_pb2.DraftRequest()
 ANY_IDS = ModelInfo("fake", "fake", "", 0, 1 << 20)
 
 
@@ -46,10 +48,13 @@ class FakeDraft(draft_pb2_grpc.DraftServiceServicer):
 
 
 class PatternDraft(FakeDraft):
-    """After each commit: a chain of which the first `right` tokens are the target's, others not."""
+    """After each commit: a chain of which the first `right` tokens are the target's, others not.
+    Drafts of one `name` are one model.
+    """
 
-    def __init__(self, law: ScriptedLaw, right: int, length: int) -> None:
+    def __init__(self, law: ScriptedLaw, right: int, length: int, name: str = "fake") -> None:
         super().__init__()
+        self.info = info_to(replace(ANY_IDS, model_name=name))
         self._law = law
         self._right = right
         self._length = length
@@ -68,9 +73,9 @@ class PatternDraft(FakeDraft):
             nodes = chain(opening.draft_index, counter, len(emitted), tokens)
             counter += len(nodes)
             yield chunk(nodes)
-            request = await anext(requests, None)
-            if request is None:
-                return
+            while not (request := await anext(requests, END)).HasField("commit"):
+                if request is END:
+                    return
             emitted += request.commit.tokens
 
 
