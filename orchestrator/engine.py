@@ -187,6 +187,7 @@ class Engine:
                 d.step_us,
                 d.acceptance,
                 d.name in attached,
+                d.is_lookup,
             )
             for d in usable.values()
         ]

@@ -195,6 +195,11 @@ class DraftPeer(Peer):
         return self.name if self.info is None else (self.info.model_name, self.info.tokenizer_hash)
 
     @property
+    def is_lookup(self) -> bool:
+        """Whether it looks its tokens up and runs no model."""
+        return self.info is not None and self.info.backend == "ngram"
+
+    @property
     def is_full(self) -> bool:
         """Whether it refused a session a short while ago for lack of room."""
         return time.monotonic() < self._full_until

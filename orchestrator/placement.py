@@ -29,7 +29,7 @@ MOST_STEPS = 16
 class Candidate:
     """A draft as the placement sees it: `law` tells models apart, `sessions` share it without this
     one, `acceptance` is the chance that the target takes its first guess. `helps`: it takes part in
-    this session already.
+    this session already. `is_lookup`: it looks tokens up and runs no model.
     """
 
     name: str
@@ -38,9 +38,14 @@ class Candidate:
     step_us: float = 0.0
     acceptance: float = 0.75
     helps: bool = False
+    is_lookup: bool = False
 
     def is_free(self, pass_us: float) -> bool:
-        """Whether it costs nothing beside a target pass of `pass_us` microseconds."""
+        """Whether it costs nothing beside a target pass of `pass_us` microseconds. A lookup does
+        not, however slow the machine makes it: it must take the place of no model.
+        """
+        if self.is_lookup:
+            return True
         most_us = FREE_SHARE * pass_us * (STILL_FREE if self.helps else 1.0)
         return 0 < self.step_us < most_us
 

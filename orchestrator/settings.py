@@ -105,7 +105,10 @@ class OrchestratorSettings(ServerSettings):
             value = value.split(",")
         if isinstance(value, list):
             parts = [part.strip() for item in value for part in str(item).split(",")]
-            return [part for part in parts if part and part != "none"]
+            named = [part for part in parts if part]
+            if "none" in named and len(named) > 1:
+                raise ValueError("'none' stands alone, without addresses; leave it out")
+            return [part for part in named if part != "none"]
         return value
 
     @field_validator("draft")

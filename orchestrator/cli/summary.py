@@ -92,12 +92,26 @@ def drafting(stats: Stats) -> str:
             f"{stats.accepted_tokens} of {counted(stats.verified_tokens, 'verified draft token')} "
             f"accepted ({stats.acceptance_rate:.0%})"
         )
-        return ", ".join([accepted, *losses])
+        return ", ".join([accepted, *_each(stats), *losses])
     if losses:
         return ", ".join(losses)
     if not any(draft.drafted_tokens for draft in stats.drafts):
         return "the drafts had nothing to propose"
-    return "no drafted token came in time to be verified"
+    return "no drafted token was likely enough, or there in time, to be verified"
+
+
+def _each(stats: Stats) -> list[str]:
+    """Where several drafts took part: how many tokens came from each."""
+    if len(stats.drafts) < 2:
+        return []
+    return [
+        "of which "
+        + ", ".join(
+            f"{draft.accepted_tokens} from {draft.name}"
+            + ("" if draft.drafted_tokens else " (it had nothing to add)")
+            for draft in stats.drafts
+        )
+    ]
 
 
 def _loss(stats: Stats, draft: DraftStats) -> str:

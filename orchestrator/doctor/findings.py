@@ -50,7 +50,7 @@ def configuration_findings(found: Diagnosis, pace_us: float | None = None) -> li
         *(finding for draft in found.drafts for finding in _contexts(found.verify, draft)),
         *(finding for draft in found.drafts for finding in _sessions(found.verify, draft)),
         *(finding for service in services for finding in _clock(service)),
-        *(finding for service in services for finding in _kv(service)),
+        *(finding for service in services for finding in _kv(service, found.verify)),
         *(finding for service in services for finding in _threads(service)),
         *_pools(services),
         *(finding for service in services for finding in _memory(service)),
@@ -171,17 +171,21 @@ def _clock(service: ServiceDiagnosis) -> Iterator[Finding]:
         )
 
 
-def _kv(service: ServiceDiagnosis) -> Iterator[Finding]:
+def _kv(service: ServiceDiagnosis, verify: ServiceDiagnosis) -> Iterator[Finding]:
     host, model = service.host, service.model
     if host is None or model is None or not host.kv_tokens:
         return
-    if host.kv_tokens < model.context_tokens:
+    # No text is longer than the target's context, whatever a draft could read.
+    context_tokens = model.context_tokens
+    if verify.model is not None:
+        context_tokens = min(context_tokens, verify.model.context_tokens)
+    if host.kv_tokens < context_tokens:
         yield Finding(
             Severity.ADVICE,
             "kv",
             f"the KV cache of {_title(service)} holds {host.kv_tokens} tokens, less than its "
-            f"context of {model.context_tokens}: longer requests are refused",
-            f"start it with --kv-tokens {model.context_tokens} if the memory allows, or say so "
+            f"context of {context_tokens}: longer requests are refused",
+            f"start it with --kv-tokens {context_tokens} if the memory allows, or say so "
             f"with --context-tokens {host.kv_tokens}",
         )
     elif host.max_sessions and host.kv_tokens < TOKENS_A_SESSION * host.max_sessions:

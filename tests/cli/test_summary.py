@@ -114,14 +114,27 @@ def test_a_lost_draft_is_told_with_how_far_it_came():
     assert "the draft was lost (9 tokens came from it), 6.0 s" in answer_line(
         with_drafts(unhelped, lost)
     )
-    assert "accepted (80%), draft d was lost (9 tokens came from it), 2.0 s" in answer_line(
-        with_drafts(helped, lost, other)
+    told = answer_line(with_drafts(helped, lost, other))
+    assert "accepted (80%), of which " in told
+    assert "draft d was lost (9 tokens came from it), 2.0 s" in told
+
+
+def test_of_several_drafts_each_is_told_with_what_came_of_it():
+    helped = result(passes=20, verified=50, seconds=2)
+    first = replace(draft(30, name="a"), accepted_tokens=38)
+    second, silent = replace(draft(9, name="b"), accepted_tokens=2), draft(0, name="c")
+    assert "of which 38 from a, 2 from b, 0 from c (it had nothing to add)" in answer_line(
+        with_drafts(helped, first, second, silent)
     )
+    assert "of which" not in answer_line(with_drafts(helped, first))
 
 
 @pytest.mark.parametrize(
     ("drafted", "told"),
-    [(9, "no drafted token came in time to be verified"), (0, "the drafts had nothing to propose")],
+    [
+        (9, "no drafted token was likely enough, or there in time, to be verified"),
+        (0, "the drafts had nothing to propose"),
+    ],
 )
 def test_late_and_silent_drafts_are_not_called_rejected(drafted, told):
     unhelped = result(passes=60, verified=0, seconds=6)

@@ -143,3 +143,10 @@ def test_drafts_of_different_models_each_have_a_tree() -> None:
 def test_drafts_that_draw_go_down_one_path_each() -> None:
     divided = shares({1: "smol", 2: "ngram", 3: "smol"}, draws=True)
     assert divided == dict.fromkeys((1, 2, 3), Share(DraftPart.CHAIN))
+
+
+def test_a_lookup_takes_no_models_place_however_slow_the_machine_makes_it() -> None:
+    lookup = Candidate("lookup", "ngram", step_us=40_000, acceptance=0.75, is_lookup=True)
+    model = Candidate("model", "smol", step_us=60_000, acceptance=0.6)
+    assert sorted(place([lookup, model], 1, PASS_US, 255, 1)) == ["lookup", "model"]
+    assert sorted(place([lookup, model], 9, PASS_US, 255)) == ["lookup", "model"]

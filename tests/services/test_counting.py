@@ -163,7 +163,9 @@ async def test_two_drafts_that_agree_on_nonsense_convince_nobody(local: Local) -
     assert ids(result) == alone(LAW, PROMPT, 24)
     assert verify.model.deciding_passes == 24
     assert result.stats.accepted_tokens == 0
-    assert [(d.lost, d.drafted_tokens >= 23 * 3) for d in result.stats.drafts] == [(False, True)] * 2
+    assert [(d.lost, d.drafted_tokens >= 23 * 3) for d in result.stats.drafts] == [
+        (False, True)
+    ] * 2
 
 
 async def test_usage_equals_what_is_delivered_token_by_token(local: Local) -> None:
