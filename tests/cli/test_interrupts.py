@@ -1,6 +1,7 @@
 """Ctrl-C, SIGTERM and a closed terminal: each stops once, and one more makes stopping hurry."""
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +31,16 @@ def end(interrupts: Interrupts, within_s: float, *children: Any) -> None:
     end_all(children, within_s, interrupts)
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """A run without a terminal may have been started with some of them ignored."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize("number", STOPPING)
 def test_every_signal_that_means_stop_interrupts_until_stopping_has_begun(
     number: signal.Signals,
