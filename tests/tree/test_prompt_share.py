@@ -25,8 +25,10 @@ def test_who_does_not_get_all_gets_as_much_as_any_other(wants: list[int], room: 
         assert share == want or share >= max(shares) - 1
 
 
-def test_where_there_is_too_little_for_all_those_that_came_first_get_it() -> None:
-    assert equal_shares([500, 3, 500, 1], 2) == [1, 1, 0, 0]
+def test_where_there_is_too_little_for_all_those_that_are_done_soon_get_it() -> None:
+    """However many long ones came before: sixteen of them would keep a short one for ever."""
+    assert equal_shares([500, 3, 500, 1], 2) == [0, 1, 0, 1]
+    assert equal_shares([4000] * 16 + [8], 16)[-1] == 1
 
 
 @given(st.integers(1, 200), st.integers(1, 10_000), st.integers(1, 1000), st.integers(0, 600))
