@@ -9,9 +9,9 @@ prompt lookup, help everyone.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from outrider.plans import DraftPart
+from outrider.plans import DraftPart, DraftPlan
 
 FREE_SHARE = 0.02
 """A draft whose step takes less than this share of a pass is no load to anyone."""
@@ -57,6 +57,10 @@ class Share:
     part: DraftPart = DraftPart.TREE
     share: int = 0
     shares: int = 1
+
+    def of(self, planned: DraftPlan) -> DraftPlan:
+        """What is planned for all drafts, for the one that has this part."""
+        return replace(planned, part=self.part, share=self.share, shares=self.shares)
 
 
 def place(

@@ -129,7 +129,7 @@ class Session:
             self.prompt_ids,
             tuple(self.tree.committed),
             self.sampling,
-            replace(draft_plan, part=share.part, share=share.share, shares=share.shares),
+            share.of(draft_plan),
             self.target.tokenizer_hash,
             self.target.vocab_size,
             self.request.stop.ends(self.target.eos_token_ids),

@@ -4,7 +4,6 @@ Knows the links of drafts, not what is planned or verified.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from orchestrator.attached import Attached
 from orchestrator.joining import alive
@@ -57,8 +56,7 @@ class Team:
 
     def plan_of(self, draft: Attached, planned: DraftPlan) -> DraftPlan:
         """What is planned for it, with its part."""
-        share = self._shares[draft.index]
-        return replace(planned, part=share.part, share=share.share, shares=share.shares)
+        return self._shares[draft.index].of(planned)
 
     def divide(self) -> None:
         """Looks again who has which part: one that went silent must not hold up those of its model
