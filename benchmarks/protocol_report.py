@@ -265,8 +265,9 @@ ready; *gap of pass* is its sum over that of the passes' own times, each pass co
 target's pass, waiting for drafted tokens and for the pass of other sessions included. *Queue* is
 the part in which the session was ready and the model busy with others (mean). *Accept* and
 *reconcile* are the verifier's and the orchestrator's own work for one session (mean); the verifier
-accepts the sessions of a pass one after the other, so with n of them a pass is followed by n times
-that. *Cores* are processor seconds a second of all processes of a kind, over the whole measurement.
+decides the sessions of a pass together, and *accept* is one session's share of that, so with n of
+them a pass is followed by n times as much. *Cores* are processor seconds a second of all processes
+of a kind, over the whole measurement.
 
 {round_table(found)}
 What it does not show: which part of the overhead is the network's, the draft's or Python's; under
