@@ -28,10 +28,10 @@ def room(plan: DraftPlan, nodes: int, sent_bytes: int, missing: int) -> int:
 
 
 def least_sent(chances: Sequence[float], plan: DraftPlan) -> float:
-    """A child of less chance is not sent, where the target decides: no pass would verify it
-    wherever the tip is, as the plan's least chance is none above the verifier's. The best one is.
+    """A child of less chance is not sent, where the target decides: the plan has the least that a
+    pass would verify, were its parent the tip. The best one is.
 
-    >>> least_sent([0.5, 0.1], DraftPlan(min_chance=0.2)), least_sent([], DraftPlan())
+    >>> least_sent([0.5, 0.1], DraftPlan(least_sent=0.2)), least_sent([], DraftPlan())
     (0.2, 0.0)
     """
-    return min(plan.min_chance, max(chances, default=0.0))
+    return min(plan.least_sent, max(chances, default=0.0))

@@ -73,6 +73,10 @@ MOST_PROBE_ROUNDS = 64
 
 MOST_DEPTH = 256
 MOST_NODES = 1024
+NODES_A_DEPTH = 8
+"""Nodes that a draft which runs ahead may have alive for each token of its depth. Fewer are spent
+before the next verdict, and the draft stands idle."""
+
 MOST_BYTES = 2**18
 SHORT_PATH = 4
 """Tokens; a draft that has so many there first is the one to wait for."""
@@ -230,8 +234,8 @@ class Plan:
         return (
             replace(self.policy, min_chance=0, max_wait_us=0, min_depth=0)
             == replace(last.policy, min_chance=0, max_wait_us=0, min_depth=0)
-            and replace(self.draft, min_chance=0, min_depth=0)
-            == replace(last.draft, min_chance=0, min_depth=0)
+            and replace(self.draft, min_chance=0, min_depth=0, least_sent=0)
+            == replace(last.draft, min_chance=0, min_depth=0, least_sent=0)
             and _is_near(self.policy.min_chance, last.policy.min_chance, HYSTERESIS)
             and _is_near(self.draft.min_chance, last.draft.min_chance, AHEAD_HYSTERESIS)
             and _is_near(self.policy.max_wait_us, last.policy.max_wait_us, WAIT_HYSTERESIS)
@@ -257,11 +261,12 @@ def plan(seen: Observations, limits: Limits, has_drafts: bool, last: Plan | None
             depth=depth,
             width=limits.width,
             proposal_top_k=limits.proposal_top_k,
-            max_nodes=min(max(1, depth * limits.width), MOST_NODES),
+            max_nodes=min(max(1, depth * _nodes_a_depth(limits)), MOST_NODES),
             max_bytes=MOST_BYTES,
             min_chance=_least_ahead(seen, limits, least, seen.round_trip_us),
             part=DraftPart.TREE,
             min_depth=min_depth,
+            least_sent=least,
         ),
         ReadinessPolicy(min_depth, wait_us, most, least),
     )
@@ -271,6 +276,11 @@ def plan(seen: Observations, limits: Limits, has_drafts: bool, last: Plan | None
 def _rests(seen: Observations, limits: Limits) -> bool:
     """Whether drafting has not paid for so long that drafts stop, but for a probe now and then."""
     return limits.adaptive and seen.resting > 0
+
+
+def _nodes_a_depth(limits: Limits) -> int:
+    is_tree = limits.run_ahead and limits.width > 1
+    return max(NODES_A_DEPTH, limits.width) if is_tree else limits.width
 
 
 def _least_chance(seen: Observations, limits: Limits) -> float:

@@ -31,7 +31,8 @@ class DraftPlan:
     """How far and how wide a draft runs ahead of the committed tip, and below which nodes.
 
     `depth` 0 stops it. `max_nodes` of its own may be alive, `max_bytes` of chunks be sent between
-    two commits. Below a node whose chances multiply to less than `min_chance` nothing is drafted.
+    two commits. Below a node whose chances multiply to less than `min_chance` nothing is drafted;
+    of what is drafted below one node a child of less chance than `least_sent` is not sent.
     Of the branches it has the share number `share` of `shares`. The verifier waits for a tree that
     is `min_depth` deep: the path of first children comes before all else up to there, whatever its
     chance.
@@ -47,6 +48,7 @@ class DraftPlan:
     share: int = 0
     shares: int = 1
     min_depth: int = 0
+    least_sent: float = 0.0
 
     def __post_init__(self) -> None:
         require(0 <= self.depth <= 256, f"depth is {self.depth}; give 0 to 256")
@@ -63,7 +65,8 @@ class DraftPlan:
             1 <= self.max_bytes <= 2**26,
             f"max_bytes is {self.max_bytes}; give 1 to {2**26} (64 MiB)",
         )
-        _require_chance(self.min_chance)
+        _require_chance("min_chance", self.min_chance)
+        _require_chance("least_sent", self.least_sent)
         require(
             0 <= self.share < self.shares <= MAX_DRAFT_INDEX,
             f"the share is number {self.share} of {self.shares}; give a number from 0 on that is "
@@ -90,8 +93,8 @@ class ReadinessPolicy:
             f"max_wait_us is {self.max_wait_us}; give 0 to 60000000 (a minute)",
         )
         require(0 <= self.max_rows <= 4096, f"max_rows is {self.max_rows}; give 0 to 4096")
-        _require_chance(self.min_chance)
+        _require_chance("min_chance", self.min_chance)
 
 
-def _require_chance(min_chance: float) -> None:
-    require(0 <= min_chance <= 1, f"min_chance is {min_chance}; give 0 to 1")
+def _require_chance(name: str, chance: float) -> None:
+    require(0 <= chance <= 1, f"{name} is {chance}; give 0 to 1")

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from outrider.v1 import common_pb2 as outrider_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17outrider/v1/draft.proto\x12\x0boutrider.v1\x1a\x18outrider/v1/common.proto\"C\n\x1b\x44raftServiceDiagnoseRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x13\n\x0breply_bytes\x18\x02 \x01(\r\"U\n\x1c\x44raftServiceDiagnoseResponse\x12$\n\x04host\x18\x01 \x01(\x0b\x32\x16.outrider.v1.HostFacts\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"!\n\x1f\x44raftServiceGetModelInfoRequest\"I\n DraftServiceGetModelInfoResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\"O\n\x14SetVocabularyRequest\x12\x16\n\x0etokenizer_hash\x18\x01 \x01(\t\x12\x0e\n\x06pieces\x18\x02 \x03(\x0c\x12\x0f\n\x07\x63ontrol\x18\x03 \x03(\x08\".\n\x15SetVocabularyResponse\x12\x15\n\rshared_tokens\x18\x01 \x01(\r\"\xd3\x01\n\tDraftPlan\x12\r\n\x05\x64\x65pth\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x16\n\x0eproposal_top_k\x18\x03 \x01(\r\x12\x11\n\tmax_nodes\x18\x04 \x01(\r\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\x12\x12\n\nmin_chance\x18\x06 \x01(\x02\x12$\n\x04part\x18\x07 \x01(\x0e\x32\x16.outrider.v1.DraftPart\x12\r\n\x05share\x18\x08 \x01(\r\x12\x0e\n\x06shares\x18\t \x01(\r\x12\x11\n\tmin_depth\x18\n \x01(\r\"\x89\x02\n\tDraftOpen\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64raft_index\x18\x02 \x01(\r\x12\x12\n\nprompt_ids\x18\x03 \x03(\r\x12\x13\n\x0b\x65mitted_ids\x18\x04 \x03(\r\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.outrider.v1.SamplingParams\x12$\n\x04plan\x18\x06 \x01(\x0b\x32\x16.outrider.v1.DraftPlan\x12\x16\n\x0etokenizer_hash\x18\x07 \x01(\t\x12\x12\n\nvocab_size\x18\x08 \x01(\r\x12\x15\n\rend_token_ids\x18\t \x03(\r\x12\x12\n\nmin_tokens\x18\n \x01(\r\"`\n\x0b\x44raftCommit\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12$\n\x04plan\x18\x03 \x01(\x0b\x32\x16.outrider.v1.DraftPlan\x12\r\n\x05\x66resh\x18\x04 \x01(\x08\"\x97\x01\n\x0c\x44raftRequest\x12&\n\x04open\x18\x01 \x01(\x0b\x32\x16.outrider.v1.DraftOpenH\x00\x12*\n\x06\x63ommit\x18\x02 \x01(\x0b\x32\x18.outrider.v1.DraftCommitH\x00\x12+\n\x08\x62ranches\x18\x03 \x01(\x0b\x32\x17.outrider.v1.DraftChunkH\x00\x42\x06\n\x04kind\"$\n\x0b\x44raftOpened\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"\x1b\n\tDraftDone\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x95\x01\n\rDraftResponse\x12*\n\x06opened\x18\x01 \x01(\x0b\x32\x18.outrider.v1.DraftOpenedH\x00\x12(\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x17.outrider.v1.DraftChunkH\x00\x12&\n\x04\x64one\x18\x03 \x01(\x0b\x32\x16.outrider.v1.DraftDoneH\x00\x42\x06\n\x04kind*k\n\tDraftPart\x12\x1a\n\x16\x44RAFT_PART_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44RAFT_PART_CHAIN\x10\x01\x12\x13\n\x0f\x44RAFT_PART_TREE\x10\x02\x12\x17\n\x13\x44RAFT_PART_BRANCHES\x10\x03\x32\xfa\x02\n\x0c\x44raftService\x12k\n\x0cGetModelInfo\x12,.outrider.v1.DraftServiceGetModelInfoRequest\x1a-.outrider.v1.DraftServiceGetModelInfoResponse\x12X\n\rSetVocabulary\x12!.outrider.v1.SetVocabularyRequest\x1a\".outrider.v1.SetVocabularyResponse(\x01\x12\x42\n\x05\x44raft\x12\x19.outrider.v1.DraftRequest\x1a\x1a.outrider.v1.DraftResponse(\x01\x30\x01\x12_\n\x08\x44iagnose\x12(.outrider.v1.DraftServiceDiagnoseRequest\x1a).outrider.v1.DraftServiceDiagnoseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17outrider/v1/draft.proto\x12\x0boutrider.v1\x1a\x18outrider/v1/common.proto\"C\n\x1b\x44raftServiceDiagnoseRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x13\n\x0breply_bytes\x18\x02 \x01(\r\"U\n\x1c\x44raftServiceDiagnoseResponse\x12$\n\x04host\x18\x01 \x01(\x0b\x32\x16.outrider.v1.HostFacts\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"!\n\x1f\x44raftServiceGetModelInfoRequest\"I\n DraftServiceGetModelInfoResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.outrider.v1.ModelInfo\"O\n\x14SetVocabularyRequest\x12\x16\n\x0etokenizer_hash\x18\x01 \x01(\t\x12\x0e\n\x06pieces\x18\x02 \x03(\x0c\x12\x0f\n\x07\x63ontrol\x18\x03 \x03(\x08\".\n\x15SetVocabularyResponse\x12\x15\n\rshared_tokens\x18\x01 \x01(\r\"\xe7\x01\n\tDraftPlan\x12\r\n\x05\x64\x65pth\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x16\n\x0eproposal_top_k\x18\x03 \x01(\r\x12\x11\n\tmax_nodes\x18\x04 \x01(\r\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\x12\x12\n\nmin_chance\x18\x06 \x01(\x02\x12$\n\x04part\x18\x07 \x01(\x0e\x32\x16.outrider.v1.DraftPart\x12\r\n\x05share\x18\x08 \x01(\r\x12\x0e\n\x06shares\x18\t \x01(\r\x12\x11\n\tmin_depth\x18\n \x01(\r\x12\x12\n\nleast_sent\x18\x0b \x01(\x02\"\x89\x02\n\tDraftOpen\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64raft_index\x18\x02 \x01(\r\x12\x12\n\nprompt_ids\x18\x03 \x03(\r\x12\x13\n\x0b\x65mitted_ids\x18\x04 \x03(\r\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.outrider.v1.SamplingParams\x12$\n\x04plan\x18\x06 \x01(\x0b\x32\x16.outrider.v1.DraftPlan\x12\x16\n\x0etokenizer_hash\x18\x07 \x01(\t\x12\x12\n\nvocab_size\x18\x08 \x01(\r\x12\x15\n\rend_token_ids\x18\t \x03(\r\x12\x12\n\nmin_tokens\x18\n \x01(\r\"`\n\x0b\x44raftCommit\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12$\n\x04plan\x18\x03 \x01(\x0b\x32\x16.outrider.v1.DraftPlan\x12\r\n\x05\x66resh\x18\x04 \x01(\x08\"\x97\x01\n\x0c\x44raftRequest\x12&\n\x04open\x18\x01 \x01(\x0b\x32\x16.outrider.v1.DraftOpenH\x00\x12*\n\x06\x63ommit\x18\x02 \x01(\x0b\x32\x18.outrider.v1.DraftCommitH\x00\x12+\n\x08\x62ranches\x18\x03 \x01(\x0b\x32\x17.outrider.v1.DraftChunkH\x00\x42\x06\n\x04kind\"$\n\x0b\x44raftOpened\x12\x15\n\rcached_tokens\x18\x01 \x01(\r\"\x1b\n\tDraftDone\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x95\x01\n\rDraftResponse\x12*\n\x06opened\x18\x01 \x01(\x0b\x32\x18.outrider.v1.DraftOpenedH\x00\x12(\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x17.outrider.v1.DraftChunkH\x00\x12&\n\x04\x64one\x18\x03 \x01(\x0b\x32\x16.outrider.v1.DraftDoneH\x00\x42\x06\n\x04kind*k\n\tDraftPart\x12\x1a\n\x16\x44RAFT_PART_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44RAFT_PART_CHAIN\x10\x01\x12\x13\n\x0f\x44RAFT_PART_TREE\x10\x02\x12\x17\n\x13\x44RAFT_PART_BRANCHES\x10\x03\x32\xfa\x02\n\x0c\x44raftService\x12k\n\x0cGetModelInfo\x12,.outrider.v1.DraftServiceGetModelInfoRequest\x1a-.outrider.v1.DraftServiceGetModelInfoResponse\x12X\n\rSetVocabulary\x12!.outrider.v1.SetVocabularyRequest\x1a\".outrider.v1.SetVocabularyResponse(\x01\x12\x42\n\x05\x44raft\x12\x19.outrider.v1.DraftRequest\x1a\x1a.outrider.v1.DraftResponse(\x01\x30\x01\x12_\n\x08\x44iagnose\x12(.outrider.v1.DraftServiceDiagnoseRequest\x1a).outrider.v1.DraftServiceDiagnoseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider.v1.draft_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTPART']._serialized_start=1414
-  _globals['_DRAFTPART']._serialized_end=1521
+  _globals['_DRAFTPART']._serialized_start=1434
+  _globals['_DRAFTPART']._serialized_end=1541
   _globals['_DRAFTSERVICEDIAGNOSEREQUEST']._serialized_start=66
   _globals['_DRAFTSERVICEDIAGNOSEREQUEST']._serialized_end=133
   _globals['_DRAFTSERVICEDIAGNOSERESPONSE']._serialized_start=135
@@ -47,19 +47,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETVOCABULARYRESPONSE']._serialized_start=413
   _globals['_SETVOCABULARYRESPONSE']._serialized_end=459
   _globals['_DRAFTPLAN']._serialized_start=462
-  _globals['_DRAFTPLAN']._serialized_end=673
-  _globals['_DRAFTOPEN']._serialized_start=676
-  _globals['_DRAFTOPEN']._serialized_end=941
-  _globals['_DRAFTCOMMIT']._serialized_start=943
-  _globals['_DRAFTCOMMIT']._serialized_end=1039
-  _globals['_DRAFTREQUEST']._serialized_start=1042
-  _globals['_DRAFTREQUEST']._serialized_end=1193
-  _globals['_DRAFTOPENED']._serialized_start=1195
-  _globals['_DRAFTOPENED']._serialized_end=1231
-  _globals['_DRAFTDONE']._serialized_start=1233
-  _globals['_DRAFTDONE']._serialized_end=1260
-  _globals['_DRAFTRESPONSE']._serialized_start=1263
-  _globals['_DRAFTRESPONSE']._serialized_end=1412
-  _globals['_DRAFTSERVICE']._serialized_start=1524
-  _globals['_DRAFTSERVICE']._serialized_end=1902
+  _globals['_DRAFTPLAN']._serialized_end=693
+  _globals['_DRAFTOPEN']._serialized_start=696
+  _globals['_DRAFTOPEN']._serialized_end=961
+  _globals['_DRAFTCOMMIT']._serialized_start=963
+  _globals['_DRAFTCOMMIT']._serialized_end=1059
+  _globals['_DRAFTREQUEST']._serialized_start=1062
+  _globals['_DRAFTREQUEST']._serialized_end=1213
+  _globals['_DRAFTOPENED']._serialized_start=1215
+  _globals['_DRAFTOPENED']._serialized_end=1251
+  _globals['_DRAFTDONE']._serialized_start=1253
+  _globals['_DRAFTDONE']._serialized_end=1280
+  _globals['_DRAFTRESPONSE']._serialized_start=1283
+  _globals['_DRAFTRESPONSE']._serialized_end=1432
+  _globals['_DRAFTSERVICE']._serialized_start=1544
+  _globals['_DRAFTSERVICE']._serialized_end=1922
 # @@protoc_insertion_point(module_scope)

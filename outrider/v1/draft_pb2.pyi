@@ -202,6 +202,7 @@ class DraftPlan(message.Message):
     SHARE_FIELD_NUMBER: builtins.int
     SHARES_FIELD_NUMBER: builtins.int
     MIN_DEPTH_FIELD_NUMBER: builtins.int
+    LEAST_SENT_FIELD_NUMBER: builtins.int
     depth: builtins.int
     """Nodes on the longest path below the committed tip; 0 stops drafting."""
     width: builtins.int
@@ -222,6 +223,8 @@ class DraftPlan(message.Message):
     """Number of shares, at least 1."""
     min_depth: builtins.int
     """The verifier waits for a tree so deep: the path of first children comes first up to there, whatever its chance."""
+    least_sent: builtins.float
+    """A child of a smaller Node.chance is not sent, but for the best of its parent: no pass would verify it."""
     def __init__(
         self,
         *,
@@ -235,10 +238,11 @@ class DraftPlan(message.Message):
         share: builtins.int = ...,
         shares: builtins.int = ...,
         min_depth: builtins.int = ...,
+        least_sent: builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["depth", b"depth", "max_bytes", b"max_bytes", "max_nodes", b"max_nodes", "min_chance", b"min_chance", "min_depth", b"min_depth", "part", b"part", "proposal_top_k", b"proposal_top_k", "share", b"share", "shares", b"shares", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["depth", b"depth", "least_sent", b"least_sent", "max_bytes", b"max_bytes", "max_nodes", b"max_nodes", "min_chance", b"min_chance", "min_depth", b"min_depth", "part", b"part", "proposal_top_k", b"proposal_top_k", "share", b"share", "shares", b"shares", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

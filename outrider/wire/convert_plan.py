@@ -27,6 +27,7 @@ def plan_from(message: draft_pb2.DraftPlan) -> DraftPlan:
         message.share,
         message.shares,
         message.min_depth,
+        message.least_sent,
     )
 
 
@@ -43,6 +44,7 @@ def plan_to(plan: DraftPlan) -> draft_pb2.DraftPlan:
         share=plan.share,
         shares=plan.shares,
         min_depth=plan.min_depth,
+        least_sent=plan.least_sent,
     )
 
 

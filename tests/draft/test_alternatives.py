@@ -14,11 +14,11 @@ LEAST = 0.25
 
 
 def started(
-    sampling: SamplingParams, min_chance: float, chances: Chances, width: int = 3
+    sampling: SamplingParams, least_sent: float, chances: Chances, width: int = 3
 ) -> tuple[Drafter, DraftSession]:
     drafter = Drafter(scripted("vocab=8,tokenizer=any"))
     drafter.chances = chances
-    plan = DraftPlan(1, width, min_chance=min_chance, part=DraftPart.TREE)
+    plan = DraftPlan(1, width, least_sent=least_sent, part=DraftPart.TREE)
     return drafter, drafter.open(opening(plan=plan, sampling=sampling))
 
 

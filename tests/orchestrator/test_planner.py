@@ -122,6 +122,13 @@ def test_a_draft_goes_on_where_a_node_may_pay_in_the_pass_after_the_next() -> No
     assert replace(far, min_chance=made.draft.min_chance) == made.draft
 
 
+def test_a_draft_sends_what_a_pass_may_verify_and_no_less_likely_child() -> None:
+    made = plan(seen(0.8, row_us=2_000), LIMITS, has_drafts=True)
+    assert made.draft.least_sent == made.policy.min_chance > made.draft.min_chance
+    free = plan(seen(0.8, row_us=2_000), replace(LIMITS, adaptive=False), has_drafts=True)
+    assert free.draft.least_sent == free.policy.min_chance == 0
+
+
 def test_the_draft_that_is_waited_for_is_the_one_whose_path_is_there_first() -> None:
     lookup, model, away = Pace(300, 50), Pace(200, 20_000), Pace(100_000, 5_000)
     assert Observations().with_drafts([]) == Observations()

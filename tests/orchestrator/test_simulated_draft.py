@@ -54,6 +54,7 @@ def some_plan(random: Random) -> DraftPlan:
         random.randint(1, WIDEST),
         part=random.choice((DraftPart.CHAIN, DraftPart.TREE, DraftPart.TREE)),
         min_chance=random.choice((0.0, 0.05, 0.2, 0.4)),
+        least_sent=random.choice((0.0, 0.1, 0.3)),
         min_depth=random.choice((0, 0, 3, depth)),
         max_nodes=random.choice((6, 12, 40)),
         max_bytes=random.choice((200, 2000, 10**6)),

@@ -64,6 +64,7 @@ PLAN = draft.DraftPlan(
     share=1,
     shares=3,
     min_depth=5,
+    least_sent=0.125,
 )
 POLICY = verify.ReadinessPolicy(min_depth=2, max_wait_us=5000, max_rows=14, min_chance=0.125)
 CHAT = common.Chat(messages=[common.ChatMessage(role="user", content="hé")])

@@ -122,6 +122,7 @@ HOSTILE: list[tuple[str, Message, Callable[[Any], object], Callable[[Any], objec
     ("max-nodes", PLAN, put("max_nodes", 8193), convert_plan.plan_from, "max_nodes is 8193"),
     ("max-bytes-0", PLAN, put("max_bytes", 0), convert_plan.plan_from, "max_bytes is 0"),
     ("max-bytes", PLAN, put("max_bytes", 2**26 + 1), convert_plan.plan_from, "64 MiB"),
+    ("least-sent", PLAN, put("least_sent", 1.5), convert_plan.plan_from, "least_sent is 1.5"),
     ("part-0", PLAN, put("part", 0), convert_plan.plan_from, "no part"),
     ("part", PLAN, put("part", 9), convert_plan.plan_from, "no part"),
     ("share", PLAN, put("share", 3), convert_plan.plan_from, "number 3 of 3"),

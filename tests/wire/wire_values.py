@@ -89,6 +89,7 @@ def plans_of(draw: st.DrawFn) -> DraftPlan:
         draw(st.integers(0, shares - 1)),
         shares,
         draw(st.integers(0, 256)),
+        draw(CHANCE),
     )
 
 
