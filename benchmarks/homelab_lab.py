@@ -212,7 +212,8 @@ class Lab:
             "orchestrator",
             self.plan.other_core,
             (
-                *("--ray", "local", "--verify", f"127.0.0.1:{verify_port}", "--draft", draft),
+                *("--ray", "local", "--no-http"),
+                *("--verify", f"127.0.0.1:{verify_port}", "--draft", draft),
                 *orchestrator_flags(self.plan, mode, rtt_ms),
             ),
             0,

@@ -131,7 +131,7 @@ class Services:
         """An orchestrator without Ray over addresses; returns at once."""
         told = ",".join(f"{draft}={address}" for draft, address in drafts.items())
         peers = ("--verify", verify, "--draft", told or "none")
-        self.start(name, "orchestrator", "--ray", "local", *peers, *flags)
+        self.start(name, "orchestrator", "--ray", "local", "--no-http", *peers, *flags)
 
     def resident_bytes(self) -> dict[str, int]:
         """Resident memory of each service."""

@@ -16,7 +16,7 @@ from orchestrator.load import Load
 from orchestrator.peers import DraftPeer, Peers
 from orchestrator.placement import Candidate, place
 from orchestrator.planner import Limits
-from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.requests import ClusterView, Event, GenerationRequest, Prompt
 from orchestrator.session import Session
 from orchestrator.settings import OrchestratorSettings
 from outrider.diagnosis import Diagnosis
@@ -31,6 +31,7 @@ from outrider.errors import (
 )
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo, Verdict
+from outrider.vocabulary import Vocabulary
 from outrider.wire.draft_client import Done, Opened, RelayedChunk
 from outrider.wire.links import Arrival
 
@@ -59,6 +60,22 @@ class Engine:
     async def model_info(self) -> ModelInfo:
         """The target's facts."""
         return await self._peers.verify.ready()
+
+    async def vocabulary(self) -> Vocabulary:
+        """The bytes of every token of the target."""
+        return await self._peers.verify.vocabulary()
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """The token ids of a prompt."""
+        if len(prompt) == 0:
+            raise InvalidArgumentError("the prompt is empty; give some text or at least one token")
+        await self._peers.verify.ready()
+        if isinstance(prompt, str):
+            return await self._peers.verify.client.tokenize(prompt)
+        messages = [part for part in prompt if isinstance(part, tuple)]
+        if messages:
+            return await self._peers.verify.client.tokenize(messages)
+        return tuple(part for part in prompt if isinstance(part, int))
 
     async def cluster(self) -> ClusterView:
         """The verifier and the drafts, asked just now."""
@@ -117,7 +134,7 @@ class Engine:
         try:
             target = await self._peers.verify.ready()
             check_target(request, target)
-            prompt_ids = await self._tokenize(request)
+            prompt_ids = await self.tokenize(request.prompt)
             check_room(prompt_ids, request.stop, target)
             session = Session(
                 self._settled(request),
@@ -148,17 +165,6 @@ class Engine:
             self._attach_all(session)
         else:
             raise InternalError("the verifier's first message was not that the session is open")
-
-    async def _tokenize(self, request: GenerationRequest) -> tuple[int, ...]:
-        prompt = request.prompt
-        if len(prompt) == 0:
-            raise InvalidArgumentError("the prompt is empty; give some text or at least one token")
-        if isinstance(prompt, str):
-            return await self._peers.verify.client.tokenize(prompt)
-        messages = [part for part in prompt if isinstance(part, tuple)]
-        if messages:
-            return await self._peers.verify.client.tokenize(messages)
-        return tuple(part for part in prompt if isinstance(part, int))
 
     def _settled(self, request: GenerationRequest) -> GenerationRequest:
         """With a seed and a mode: drawn, and the deployment's, where the request has none."""

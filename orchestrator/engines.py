@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from orchestrator.engine import Engine
-from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.requests import ClusterView, Event, GenerationRequest, Prompt
 from orchestrator.settings import OrchestratorSettings
 from outrider.diagnosis import Diagnosis
 from outrider.types import ModelInfo
+from outrider.vocabulary import Vocabulary
 
 
 class Engines(Protocol):
@@ -23,6 +24,14 @@ class Engines(Protocol):
 
     async def model_info(self) -> ModelInfo:
         """The target's facts."""
+        ...
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """The token ids of a prompt."""
+        ...
+
+    async def vocabulary(self) -> Vocabulary:
+        """The bytes of every token of the target."""
         ...
 
     async def cluster(self) -> ClusterView:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from orchestrator.gateway.settings import GatewaySettings
 from orchestrator.planner import Limits
-from outrider.settings import ServerSettings
 from outrider.types import AcceptanceMode
 
 _ADDRESS = re.compile(
@@ -15,7 +15,7 @@ _ADDRESS = re.compile(
 )
 
 
-class OrchestratorSettings(ServerSettings):
+class OrchestratorSettings(GatewaySettings):
     """Which verifier and drafts to use, how far to run ahead, and where the service listens."""
 
     model_config = SettingsConfigDict(

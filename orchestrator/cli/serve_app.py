@@ -1,5 +1,6 @@
 """The commands of `outrider serve` and their flags. What they do is imported when they run."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,6 +53,18 @@ def _serve_all(
     draft_model: flags.DraftModels = ["ngram:"],  # noqa: B006 - Typer copies it
     host: Annotated[str, typer.Option(help="Where users reach it.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7070,
+    http_port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="OpenAI-compatible HTTP endpoint; 0: any free port."),
+    ] = 8000,
+    http: Annotated[bool, typer.Option(help="Serve that endpoint.")] = True,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="HTTP requests need one of its keys, one in a line."),
+    ] = None,
+    allow_no_api_key: Annotated[
+        bool, typer.Option("--allow-no-api-key", help="HTTP beyond loopback without keys.")
+    ] = False,
     allow_plaintext: Annotated[
         bool, typer.Option("--allow-plaintext", help="Listen beyond loopback without TLS.")
     ] = False,
@@ -77,13 +90,16 @@ def _serve_all(
             tuple(draft_model),
             host,
             port,
-            threads,
-            grace_s,
+            threads=threads,
+            grace_s=grace_s,
+            http_port=http_port if http else None,
             every_service=("--log-level", log_level),
             orchestrator=(
                 *("--ray", ray),
                 *(("--mode", mode) if mode is not None else ()),
                 *(("--allow-plaintext",) if allow_plaintext else ()),
+                *(("--api-key-file", str(api_key_file)) if api_key_file is not None else ()),
+                *(("--allow-no-api-key",) if allow_no_api_key else ()),
             ),
         )
     )

@@ -10,6 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -55,6 +56,8 @@ class Stack:
         """Returns once every service serves; raises UnavailableError that says which one does not
         and why. All load at the same time."""
         require_free(self.plan.host, self.plan.port)
+        if self.plan.http_port == 0:
+            self.plan = replace(self.plan, http_port=_free_ports(1)[0])
         ports = _free_ports(1 + len(self.plan.drafts))
         verify, drafts, orchestrator = specs_of(self.plan, ports)
         for spec, children in (

@@ -20,6 +20,8 @@ class StackPlan:
     draft_models: tuple[str, ...]
     host: str = "127.0.0.1"
     port: int = 0
+    http_port: int | None = None
+    """Of the OpenAI-compatible endpoint; None: there is none."""
     threads: int = 0
     """CPU threads of all models together; 0: all cores."""
     grace_s: float = 5.0
@@ -82,6 +84,7 @@ def specs_of(
         "orchestrator",
         (
             *("--host", plan.host, "--port", str(plan.port)),
+            *(("--no-http",) if plan.http_port is None else ("--http-port", str(plan.http_port))),
             *("--verify", f"127.0.0.1:{ports[0]}", "--draft", ",".join(addresses) or NO_DRAFT),
             *(*common, *plan.orchestrator),
         ),

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from orchestrator.engine import Engine
-from orchestrator.requests import ClusterView, Event, GenerationRequest
+from orchestrator.requests import ClusterView, Event, GenerationRequest, Prompt
 from orchestrator.settings import OrchestratorSettings
 from outrider.diagnosis import Diagnosis
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import configure_logs, get_logger
 from outrider.types import ModelInfo
+from outrider.vocabulary import Vocabulary
 
 Outcome = list[Event] | OutriderError
 
@@ -41,6 +42,22 @@ class EngineActor:
         await self.start()
         try:
             return await self._engine.model_info()
+        except OutriderError as error:
+            return error
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...] | OutriderError:
+        """The token ids of a prompt."""
+        await self.start()
+        try:
+            return await self._engine.tokenize(prompt)
+        except OutriderError as error:
+            return error
+
+    async def vocabulary(self) -> Vocabulary | OutriderError:
+        """The bytes of every token of the target."""
+        await self.start()
+        try:
+            return await self._engine.vocabulary()
         except OutriderError as error:
             return error
 

@@ -7,17 +7,20 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.cluster.engine_actor import EngineActor
-from orchestrator.requests import ClusterView, Event, Finished, GenerationRequest
+from orchestrator.requests import ClusterView, Event, Finished, GenerationRequest, Prompt
 from orchestrator.settings import OrchestratorSettings
 from outrider.diagnosis import Diagnosis
 from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo
+from outrider.vocabulary import Vocabulary
 
 STOP_TIMEOUT_S = 5.0
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -35,6 +38,12 @@ def _ray_errors() -> Iterator[None]:
         ) from error
 
 
+def _value(outcome: T | OutriderError) -> T:
+    if isinstance(outcome, OutriderError):
+        raise outcome
+    return outcome
+
+
 class RayEngines:
     """Requests go to the replicas in turn; Ray restarts a replica that dies."""
 
@@ -42,6 +51,7 @@ class RayEngines:
         self._settings = settings
         self._actors: list[Any] = []
         self._turn = itertools.count()
+        self._vocabulary: Vocabulary | None = None
 
     async def start(self) -> None:
         """Starts or joins Ray, then the actors. Raises UnavailableError where Ray cannot be had."""
@@ -86,10 +96,20 @@ class RayEngines:
     async def model_info(self) -> ModelInfo:
         """The target's facts."""
         with _ray_errors():
-            info: ModelInfo | OutriderError = await self._next().model_info.remote()
-        if isinstance(info, OutriderError):
-            raise info
-        return info
+            return _value(await self._next().model_info.remote())
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """The token ids of a prompt."""
+        with _ray_errors():
+            return _value(await self._next().tokenize.remote(prompt))
+
+    async def vocabulary(self) -> Vocabulary:
+        """The bytes of every token of the target, fetched anew when that has another tokenizer."""
+        info = await self.model_info()
+        if self._vocabulary is None or self._vocabulary.hash != info.tokenizer_hash:
+            with _ray_errors():
+                self._vocabulary = _value(await self._next().vocabulary.remote())
+        return self._vocabulary
 
     async def cluster(self) -> ClusterView:
         """The verifier and the drafts."""

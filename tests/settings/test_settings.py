@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from draft_service.settings import DraftSettings
 from orchestrator.settings import OrchestratorSettings
@@ -74,6 +75,20 @@ VALUES: dict[str, dict[str, tuple[str, object]]] = {
         "max_wait_ms": ("1.5", 1.5),
         "verdict_timeout_s": ("3.5", 3.5),
         "max_resumes": ("4", 4),
+        "http": ("false", False),
+        "http_port": ("8001", 8001),
+        "http_ready_file": ("some/other", Path("some/other")),
+        "served_model_name": ("gpt-4,mine", ["gpt-4", "mine"]),
+        "api_key": ("abc,def", [SecretStr("abc"), SecretStr("def")]),
+        "api_key_file": ("some/keys", Path("some/keys")),
+        "allow_no_api_key": ("true", True),
+        "default_max_tokens": ("99", 99),
+        "max_body_bytes": ("4096", 4096),
+        "vllm_metric_names": ("true", True),
+        "cors_origin": (
+            "https://a.example,https://b.example",
+            ["https://a.example", "https://b.example"],
+        ),
     },
 }
 FIELDS = [(kind, name) for kind, values in VALUES.items() for name in values]

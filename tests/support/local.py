@@ -10,7 +10,7 @@ import grpc
 from draft_service.server import DraftServer
 from draft_service.settings import DraftSettings
 from orchestrator.engine import Engine
-from orchestrator.server import OrchestratorServer
+from orchestrator.server import OrchestratorServer, build
 from orchestrator.settings import OrchestratorSettings
 from outrider.client import AsyncClient
 from outrider.models.base import CausalModel
@@ -100,6 +100,24 @@ class Local:
         client = AsyncClient(await self._listen(server), timeout_s=60)
         self._stack.push_async_callback(client.close)
         return client
+
+    async def gateway(
+        self,
+        verify: Running | str,
+        drafts: Mapping[str, Running | str] | None = None,
+        **settings: Any,
+    ) -> str:
+        """The base address of an HTTP endpoint; every request has all of the drafts."""
+        names = [f"{name}={_address(draft)}" for name, draft in (drafts or {}).items()]
+        if names:
+            settings.setdefault("drafts_per_session", len(names))
+        chosen = OrchestratorSettings(
+            port=0, http_port=0, ray="local", verify=_address(verify), draft=names, **settings
+        )
+        service = await build(chosen)
+        self._stack.push_async_callback(service.stop)
+        assert service.gateway is not None
+        return f"http://{service.gateway.address}"
 
     async def channel(self, address: str) -> grpc.aio.Channel:
         """A bare channel, for what no client of ours would send."""

@@ -122,7 +122,7 @@ class Processes:
     """Starts services; ends those that still run when it is left."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._started: list[ServiceProcess] = []
 
     def __enter__(self) -> "Processes":
@@ -166,11 +166,12 @@ class Processes:
             peers += ["--draft", "none"]
         elif "--drafts-per-session" not in arguments:
             peers += ["--drafts-per-session", str(len(drafts))]
-        return self.start("orchestrator", "--ray", ray, *peers, *arguments, port=port)
+        http = () if "--http-port" in arguments else ("--no-http",)
+        return self.start("orchestrator", "--ray", ray, *peers, *http, *arguments, port=port)
 
     def start(self, module: str, *arguments: str, port: int = 0) -> ServiceProcess:
         """`python -m module`; returns at once."""
-        ready_file = self._folder / f"{module}-{len(self._started)}.address"
+        ready_file = self.folder / f"{module}-{len(self._started)}.address"
         service = ServiceProcess(module, ["--port", str(port), *arguments], ready_file)
         self._started.append(service)
         return service

@@ -1,0 +1,83 @@
+"""The HTTP application: its paths, and how errors are told."""
+
+from typing import cast
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from orchestrator.gateway.bodies import ChatBody, CompletionBody
+from orchestrator.gateway.endpoints import HEALTH, Desk, routes
+from orchestrator.gateway.failing import answered, misread, refused
+from orchestrator.gateway.guard import REQUEST_ID, Guard, response_of
+from orchestrator.gateway.keys import Keys
+from orchestrator.gateway.settings import GatewaySettings
+from outrider.errors import InternalError, OutriderError
+from outrider.telemetry.logs import get_logger
+from outrider.version import __version__
+
+OPEN_PATHS = frozenset({HEALTH})
+"""Asked for by whoever has no key: load balancers."""
+
+FIELDS = {*ChatBody.model_fields, *CompletionBody.model_fields, "stop"}
+
+
+def make_app(desk: Desk, settings: GatewaySettings) -> FastAPI:
+    """Raises InvalidArgumentError where the keys cannot be read."""
+    app = FastAPI(
+        title="Outrider",
+        version=__version__,
+        description="The text has exactly the target's distribution; drafts only make it faster.",
+        redoc_url=None,
+    )
+    app.include_router(routes(desk))
+    app.add_exception_handler(OutriderError, _tell)
+    app.add_exception_handler(RequestValidationError, _tell_misread)
+    app.add_exception_handler(HTTPException, _tell_http)
+    app.add_exception_handler(Exception, _tell_bug)
+    keys = Keys((key.get_secret_value() for key in settings.api_key), settings.api_key_file)
+    app.add_middleware(
+        Guard, keys=keys, max_body_bytes=settings.max_body_bytes, open_paths=OPEN_PATHS
+    )
+    if settings.cors_origin:
+        # Outside the guard: a browser asks for leave without a key.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origin,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=[REQUEST_ID, "Retry-After"],
+        )
+    return app
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    problem = cast("OutriderError", error)
+    if isinstance(problem, InternalError):
+        get_logger().error("internal_error", request_id=_id(request), problem=problem.message)
+    return response_of(answered(problem, FIELDS))
+
+
+async def _tell_misread(request: Request, error: Exception) -> Response:
+    return response_of(misread(cast("RequestValidationError", error).errors()))
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    problem = cast("HTTPException", error)
+    path = f"{request.method} {request.url.path}"
+    message = {
+        404: f"{path}: there is no such path; /docs lists those there are",
+        405: f"{path}: the path takes another method; /docs says which",
+    }.get(problem.status_code, problem.detail)
+    return response_of(refused(problem.status_code, message, headers=problem.headers))
+
+
+async def _tell_bug(request: Request, error: Exception) -> Response:
+    get_logger().error("unexpected_error", request_id=_id(request), exc_info=error)
+    bug = InternalError(f"the endpoint failed; its log has the details under {_id(request)}")
+    return response_of(answered(bug))
+
+
+def _id(request: Request) -> str:
+    return str(getattr(request.state, "request_id", ""))

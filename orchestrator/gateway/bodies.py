@@ -1,0 +1,138 @@
+"""What HTTP clients send: the fields that are used, with their types. Values that no model could
+take are refused by the requests that they become (`orchestrator.gateway.reading`).
+
+Knows no engine and no answer.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_CHOICES = 128
+"""Answers to one HTTP request, over all of its prompts."""
+
+
+class Body(BaseModel):
+    """Fields that are not known are kept aside (`model_extra`), not refused: clients send many."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, protected_namespaces=())
+
+
+class StreamOptions(Body):
+    """How a stream is told."""
+
+    include_usage: bool | None = Field(None, description="A last chunk with the usage")
+    continuous_usage_stats: bool | None = Field(None, description="The usage in every chunk")
+
+
+class JsonSchema(Body):
+    """A schema with a name."""
+
+    name: str | None = None
+    schema_: dict[str, object] | bool | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """What form the text has."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(Body):
+    """vLLM's word for it; at most one of the three."""
+
+    json_: dict[str, object] | str | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+
+
+class Generation(Body):
+    """What both endpoints take; None means the default."""
+
+    model: str | None = Field(None, description="A name that /v1/models lists; none: the model")
+    temperature: float | None = Field(None, description="From 0, which is greedy; default 1")
+    top_p: float | None = Field(None, description="Above 0 and up to 1")
+    top_k: int | None = Field(None, description="0 or -1: all tokens")
+    min_p: float | None = Field(None, description="From 0 to below 1")
+    repetition_penalty: float | None = Field(None, description="Above 0 and up to 10")
+    presence_penalty: float | None = Field(None, description="-2 to 2")
+    frequency_penalty: float | None = Field(None, description="-2 to 2")
+    logit_bias: dict[str, float] | None = Field(None, description="Token id to -100 .. 100")
+    allowed_token_ids: list[int] | None = Field(None, description="No other token is emitted")
+    seed: int | None = Field(None, description="Repeats an answer; -2^63 to 2^64 - 1")
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = Field(
+        None, description="Independent answers to each prompt"
+    )
+    stop: str | list[str] | None = Field(None, description="Texts that end the answer")
+    stop_token_ids: list[int] | None = Field(None, description="Tokens that end the answer")
+    include_stop_str_in_output: bool | None = Field(None, description="Leave the stop text in")
+    ignore_eos: bool | None = Field(None, description="Go on behind the end of the text")
+    min_tokens: int | None = Field(None, description="Shortest answer")
+    stream: bool | None = Field(None, description="Server-sent events")
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    return_token_ids: bool | None = Field(
+        None, description="Add prompt_token_ids, and the token_ids of each choice"
+    )
+    max_drafts: int | None = Field(
+        None, description="Drafts that help; 0: none. Changes the speed, never the law of the text"
+    )
+    num_speculative_tokens: int | None = Field(
+        None, description="Most drafted tokens that a target pass verifies"
+    )
+    width: int | None = Field(None, description="Children that a draft proposes at each node")
+    acceptance_mode: Literal["auto", "coupled", "rejection", "block", "match"] | None = Field(
+        None, description="How drafted tokens are accepted; all are lossless"
+    )
+
+
+class TextPart(Body):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(Body):
+    """A turn of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] | None = None
+
+
+class ChatBody(Generation):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: int | None = Field(None, description="Longest answer; see max_completion_tokens")
+    max_completion_tokens: int | None = Field(None, description="Longest answer, in tokens")
+    logprobs: bool | None = Field(None, description="Report the log-probability of each token")
+    top_logprobs: int | None = Field(None, description="And of so many likely ones, up to 20")
+
+
+class CompletionBody(Generation):
+    """POST /v1/completions."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    max_tokens: int | None = Field(None, description="Longest answer, in tokens; default 16")
+    logprobs: int | None = Field(None, description="Report so many likely tokens, up to 20")
+    echo: bool | None = Field(None, description="Put the prompt in front of the text")
+
+
+class TokenizeBody(Body):
+    """POST /tokenize: one of the two."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Body):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]

@@ -1,0 +1,284 @@
+"""The paths of the HTTP endpoint: convert, generate, convert."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from orchestrator.engines import Engines
+from orchestrator.front import Front
+from orchestrator.gateway.answering import respond, unless_gone
+from orchestrator.gateway.bodies import (
+    Body,
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    Generation,
+    TokenizeBody,
+)
+from orchestrator.gateway.failing import refused
+from orchestrator.gateway.guard import response_of
+from orchestrator.gateway.outcomes import (
+    Chat,
+    Completion,
+    CompletionChoice,
+    CompletionDetails,
+    Detokenized,
+    Failure,
+    Model,
+    Models,
+    PromptDetails,
+    Tokenized,
+    Usage,
+)
+from orchestrator.gateway.reading import (
+    Job,
+    chat_job,
+    completion_job,
+    messages_of,
+    unknown_fields,
+)
+from orchestrator.gateway.telling import ChatTelling, CompletionTelling, Head
+from orchestrator.requests import Prompt
+from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError, require
+from outrider.telemetry.logs import get_logger
+from outrider.types import ModelInfo
+from outrider.version import __version__
+from outrider.vocabulary import TextDecoder, Vocabulary
+
+HEALTH = "/health"
+FAILURES: dict[int | str, dict[str, object]] = {
+    status: {"model": Failure} for status in (400, 401, 404, 413, 429, 500, 503, 504)
+}
+STREAMED: dict[int | str, dict[str, object]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the paths work with. `names` are those that the model is asked by; none: its own."""
+
+    front: Front
+    names: Sequence[str]
+    default_max_tokens: int
+
+    async def target(self, name: str | None = None) -> ModelInfo:
+        """The model; raises NotFoundError where another one is asked for."""
+        info = await self.front.model_info()
+        names = self.shown(info)
+        if name and name not in names:
+            raise NotFoundError(
+                f"model {name!r} is not served here; ask for {' or '.join(map(repr, names))}"
+            )
+        return info
+
+    def shown(self, info: ModelInfo) -> Sequence[str]:
+        """The names that it answers to."""
+        return self.names or (info.model_name,)
+
+
+def routes(desk: Desk) -> APIRouter:
+    """All paths."""
+    router = APIRouter()
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=Chat,
+        responses={**FAILURES, **STREAMED},
+        tags=["OpenAI"],
+    )
+    async def chat_completions(body: ChatBody, request: Request) -> Response:
+        """The next turn of a conversation."""
+        head, info = await _begin(desk, body, request, "chatcmpl")
+        job = chat_job(body, request.state.request_id, desk.default_max_tokens)
+        job, ids = await _with_ids(desk.front, job, body, info)
+        telling = ChatTelling(
+            head,
+            has_token_ids=bool(body.return_token_ids),
+            prompt_ids=ids[0] if ids else None,
+        )
+        return await respond(request, desk.front, job, body, telling)
+
+    @router.post(
+        "/v1/completions",
+        response_model=Completion,
+        responses={**FAILURES, **STREAMED},
+        tags=["OpenAI"],
+    )
+    async def completions(body: CompletionBody, request: Request) -> Response:
+        """What follows a text, or each of several."""
+        head, info = await _begin(desk, body, request, "cmpl")
+        job = completion_job(body, request.state.request_id)
+        echoes = await _echoes(desk, job) if job.echoes else ()
+        job, ids = await _with_ids(desk.front, job, body, info)
+        telling = CompletionTelling(
+            head,
+            job.n,
+            has_token_ids=bool(body.return_token_ids),
+            echoes=echoes,
+            prompt_ids=ids,
+        )
+        if not job.has_answer:
+            require(not body.stream, "max_tokens is 0: there is nothing to stream; set stream off")
+            return await unless_gone(request, _echo_only(desk, job, head, echoes, info))
+        return await respond(request, desk.front, job, body, telling)
+
+    @router.get("/v1/models", response_model=Models, responses=FAILURES, tags=["OpenAI"])
+    async def models() -> Models:
+        """The names that the model answers to."""
+        info = await desk.target()
+        return Models(object="list", data=[_model(name, info) for name in desk.shown(info)])
+
+    @router.get("/v1/models/{name:path}", response_model=Model, responses=FAILURES, tags=["OpenAI"])
+    async def model(name: str) -> Model:
+        """One of them."""
+        return _model(name, await desk.target(name))
+
+    @router.post("/tokenize", response_model=Tokenized, responses=FAILURES, tags=["Tokens"])
+    async def tokenize(body: TokenizeBody, request: Request) -> Response:
+        """The token ids of a text, or of a conversation as the model reads it."""
+        _note_unknown(body, request)
+        info = await desk.target(body.model)
+        require(
+            (body.prompt is None) != (body.messages is None),
+            "give either prompt or messages",
+        )
+        prompt: Prompt = body.prompt or "" if body.messages is None else messages_of(body.messages)
+        tokens = await desk.front.tokenize(prompt) if prompt else ()
+        found = Tokenized(count=len(tokens), max_model_len=info.context_tokens, tokens=list(tokens))
+        if body.return_token_strs:
+            pieces = (await desk.front.vocabulary()).pieces
+            found = found.model_copy(
+                update={"token_strs": [pieces[t].decode(errors="replace") for t in tokens]}
+            )
+        return JSONResponse(found.model_dump(exclude_none=True))
+
+    @router.post("/detokenize", response_model=Detokenized, responses=FAILURES, tags=["Tokens"])
+    async def detokenize(body: DetokenizeBody, request: Request) -> Detokenized:
+        """The text of token ids."""
+        _note_unknown(body, request)
+        info = await desk.target(body.model)
+        for token in body.tokens:
+            require(
+                0 <= token < info.vocab_size,
+                f"tokens has token id {token}; the model knows 0 to {info.vocab_size - 1}",
+            )
+        return Detokenized(prompt=text_of(await desk.front.vocabulary(), body.tokens))
+
+    @router.get(HEALTH, tags=["Service"], responses={503: {"model": Failure}})
+    async def health() -> Response:
+        """200 while requests can be answered, else 503."""
+        if desk.front.is_draining:
+            return response_of(refused(503, "the orchestrator is shutting down"))
+        try:
+            await desk.front.model_info()
+        except OutriderError as error:
+            return response_of(refused(503, error.message, headers={"Retry-After": "1"}))
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/metrics", tags=["Service"], response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """What was counted, for Prometheus."""
+        await desk.front.look()
+        return Response(
+            generate_latest(desk.front.metrics.registry), media_type=CONTENT_TYPE_LATEST
+        )
+
+    @router.get("/version", tags=["Service"])
+    async def version() -> dict[str, str]:
+        """Outrider's version."""
+        return {"version": __version__}
+
+    return router
+
+
+def text_of(vocabulary: Vocabulary, tokens: Sequence[int]) -> str:
+    """What the tokens spell, control tokens left out."""
+    decoder = TextDecoder(vocabulary)
+    return "".join([*map(decoder.push, tokens), decoder.finish()])
+
+
+async def _begin(
+    desk: Desk, body: Generation, request: Request, kind: str
+) -> tuple[Head, ModelInfo]:
+    _note_unknown(body, request)
+    info = await desk.target(body.model)
+    name = body.model or desk.shown(info)[0]
+    return Head(f"{kind}-{request.state.request_id}", int(time.time()), name), info
+
+
+def _note_unknown(body: Body, request: Request) -> None:
+    unknown = unknown_fields(body)
+    if unknown:
+        get_logger().info(
+            "unknown_fields", request_id=request.state.request_id, fields=sorted(unknown)[:20]
+        )
+
+
+async def _with_ids(
+    engines: Engines, job: Job, body: Generation, info: ModelInfo
+) -> tuple[Job, list[tuple[int, ...]]]:
+    """The prompts' ids, where they are wanted; the job then has them, so that they are those."""
+    if not body.return_token_ids:
+        return job, []
+    ids = [await _ids_of(engines, prompt) for prompt in job.prompts]
+    return replace(job, prompts=tuple(ids)), ids
+
+
+async def _ids_of(engines: Engines, prompt: Prompt) -> tuple[int, ...]:
+    ids = tuple(part for part in prompt if isinstance(part, int))
+    return ids or await engines.tokenize(prompt)
+
+
+async def _echoes(desk: Desk, job: Job) -> list[str]:
+    info = await desk.target()
+
+    async def text(prompt: Prompt) -> str:
+        if isinstance(prompt, str):
+            return prompt
+        ids = [part for part in prompt if isinstance(part, int)]
+        for token in ids:
+            if not 0 <= token < info.vocab_size:
+                raise InvalidArgumentError(
+                    f"prompt has token id {token}; the model knows 0 to {info.vocab_size - 1}"
+                )
+        return text_of(await desk.front.vocabulary(), ids)
+
+    return [await text(prompt) for prompt in job.prompts]
+
+
+async def _echo_only(
+    desk: Desk, job: Job, head: Head, echoes: Sequence[str], info: ModelInfo
+) -> Response:
+    """The prompts as they are, where no token behind them is wanted."""
+    count = sum([len(await _ids_of(desk.front, prompt)) for prompt in job.prompts])
+    choices = [
+        CompletionChoice(index=i, text=echoes[i // job.n], logprobs=None, finish_reason="length")
+        for i in range(job.count)
+    ]
+    usage = Usage(
+        prompt_tokens=count,
+        completion_tokens=0,
+        total_tokens=count,
+        prompt_tokens_details=PromptDetails(cached_tokens=0),
+        completion_tokens_details=CompletionDetails(
+            accepted_prediction_tokens=0, rejected_prediction_tokens=0
+        ),
+    )
+    outcome = Completion(**head.fields("text_completion"), choices=choices, usage=usage)
+    return JSONResponse(outcome.model_dump(exclude_unset=True))
+
+
+def _model(name: str, info: ModelInfo) -> Model:
+    return Model(
+        id=name,
+        object="model",
+        created=0,
+        owned_by="outrider",
+        root=info.model_name,
+        max_model_len=info.context_tokens,
+    )

@@ -1,0 +1,103 @@
+"""Errors in OpenAI's shape with the right status; the HTTP twin of `outrider.wire.errors`."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.gateway.outcomes import Failure, Problem
+from outrider.errors import (
+    AbortedError,
+    CapacityError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutriderError,
+    RequestCancelledError,
+    StateMismatchError,
+    UnavailableError,
+)
+
+BAD_REQUEST = "invalid_request_error"
+SERVER = "server_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A class of errors with its HTTP status, OpenAI's type and code."""
+
+    error: type[OutriderError]
+    status: int
+    type: str
+    code: str | None
+
+
+TABLE = (
+    Row(InvalidArgumentError, 400, BAD_REQUEST, None),
+    Row(NotFoundError, 404, BAD_REQUEST, "model_not_found"),
+    Row(CapacityError, 429, "rate_limit_error", "capacity"),
+    Row(UnavailableError, 503, SERVER, "unavailable"),
+    Row(DeadlineError, 504, SERVER, "timeout"),
+    Row(StateMismatchError, 503, SERVER, "state_mismatch"),
+    Row(AbortedError, 503, SERVER, "aborted"),
+    Row(RequestCancelledError, 499, BAD_REQUEST, "cancelled"),
+    Row(InternalError, 500, SERVER, "internal_error"),
+)
+
+RETRY_AFTER_S = 1.0
+"""Where the error does not say, and trying again may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An error as it is sent."""
+
+    status: int
+    failure: Failure
+    headers: Mapping[str, str]
+
+
+def answered(error: OutriderError, fields: Collection[str] = ()) -> Answered:
+    """`fields` are the names that a message may begin with: it is about that one."""
+    row = next((row for row in TABLE if isinstance(error, row.error)), TABLE[-1])
+    word = error.message.partition(" ")[0]
+    problem = Problem(
+        message=error.message,
+        type=row.type,
+        param=word if word in fields else None,
+        code=row.code,
+    )
+    headers: dict[str, str] = {}
+    if row.status in (429, 503):
+        wait_s = error.retry_after_s
+        headers["Retry-After"] = str(max(1, math.ceil(RETRY_AFTER_S if wait_s is None else wait_s)))
+    return Answered(row.status, Failure(error=problem), headers)
+
+
+def misread(problems: Sequence[Any]) -> Answered:
+    """What pydantic found wrong with a body: the first of it, by the name of the field."""
+    first = problems[0]
+    where = [str(part) for part in first["loc"] if part != "body"]
+    if first["type"] == "json_invalid":
+        message, where = f"the body is not JSON: {first['ctx']['error']}", []
+    else:
+        got = repr(first.get("input"))
+        got = got if len(got) <= 80 else got[:77] + "..."
+        message = f"{'.'.join(where) or 'the body'}: {first['msg']}; got {got}"
+    param = ".".join(where) or None
+    return refused(400, message, param=param)
+
+
+def refused(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answered:
+    """What is refused before an engine sees it."""
+    kind = SERVER if status >= 500 else BAD_REQUEST
+    problem = Problem(message=message, type=kind, param=param, code=code)
+    return Answered(status, Failure(error=problem), headers or {})

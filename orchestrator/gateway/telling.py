@@ -1,0 +1,315 @@
+"""Answers as OpenAI's clients know them. Pure.
+
+Only the fields that are set are sent: an optional one that nobody asked for is not there at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from orchestrator.gateway.gathered import Answer
+from orchestrator.gateway.outcomes import (
+    AnswerMessage,
+    Chat,
+    ChatChoice,
+    ChatChunk,
+    ChatDeltaChoice,
+    ChatLogprob,
+    ChatLogprobs,
+    Completion,
+    CompletionChoice,
+    CompletionDetails,
+    CompletionLogprobs,
+    Delta,
+    Likely,
+    Metrics,
+    PromptDetails,
+    Replay,
+    SpeculativeDecoding,
+    Usage,
+)
+from orchestrator.requests import EmittedToken, Finished, Stats, TokenLogprob
+from outrider.version import __version__
+
+FINGERPRINT = f"outrider-{__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all answers and chunks of a request begin with."""
+
+    id: str
+    created: int
+    model: str
+
+    def fields(self, kind: str) -> dict[str, object]:
+        """As keyword arguments of an outcome of that kind."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What goes with a whole answer, or with the last chunk of a stream."""
+
+    usage: Usage
+    metrics: Metrics | None = None
+    outrider: Replay | None = None
+
+    def fields(self) -> dict[str, object]:
+        """As keyword arguments of an outcome; what is not there is not sent."""
+        named = {"usage": self.usage, "metrics": self.metrics, "outrider": self.outrider}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def extras_of(answers: Sequence[Answer], n: int) -> Extras:
+    """Of the choices of all prompts, `n` each."""
+    usage = usage_of([answer.stats for answer in answers], n)
+    if len(answers) != 1:
+        return Extras(usage)
+    (answer,) = answers
+    replay = None
+    if answer.started is not None:
+        notices = (*answer.started.notices, *answer.end.notices)
+        replay = Replay(
+            seed=answer.started.seed,
+            drafts=[draft.name for draft in answer.stats.drafts],
+            notices=list(notices),
+        )
+    return Extras(usage, metrics_of(answer.stats), replay)
+
+
+def usage_of(stats: Sequence[Stats], n: int) -> Usage:
+    """Of choices, `n` in a row to each prompt, which counts once."""
+    prompts = stats[::n]
+    prompt_tokens = sum(one.prompt_tokens for one in prompts)
+    emitted = sum(one.emitted_tokens for one in stats)
+    accepted = sum(one.accepted_tokens for one in stats)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=emitted,
+        total_tokens=prompt_tokens + emitted,
+        prompt_tokens_details=PromptDetails(
+            cached_tokens=sum(one.cached_tokens for one in prompts)
+        ),
+        completion_tokens_details=CompletionDetails(
+            accepted_prediction_tokens=accepted,
+            rejected_prediction_tokens=sum(one.verified_tokens for one in stats) - accepted,
+        ),
+    )
+
+
+def metrics_of(stats: Stats) -> Metrics | None:
+    """None where no pass verified a drafted token."""
+    passes = stats.drafted_passes
+    if not passes:
+        return None
+    longer = [passes, *stats.accepted_per_position, 0]
+    return Metrics(
+        speculative_decoding=SpeculativeDecoding(
+            mean_acceptance_length=1 + stats.accepted_tokens / passes,
+            draft_acceptance_rate=stats.accepted_tokens / max(1, stats.verified_tokens),
+            acceptance_histogram=[more - most for more, most in pairwise(longer)],
+            num_spec_steps=passes,
+            num_accepted_draft_tokens=stats.accepted_tokens,
+            num_draft_tokens=stats.verified_tokens,
+        )
+    )
+
+
+class ChatTelling:
+    """Of /v1/chat/completions."""
+
+    def __init__(
+        self, head: Head, *, has_token_ids: bool, prompt_ids: Sequence[int] | None = None
+    ) -> None:
+        self._head = head
+        self._has_token_ids = has_token_ids
+        self._prompt_ids = prompt_ids
+
+    def whole(self, answers: Sequence[Answer], extras: Extras) -> Chat:
+        """All choices at once."""
+        choices = [
+            ChatChoice(
+                index=index,
+                message=AnswerMessage(role="assistant", content=answer.text, refusal=None),
+                **_ending(answer.end),
+                logprobs=_chat_logprobs(answer.tokens),
+                **self._ids(answer.tokens),
+            )
+            for index, answer in enumerate(answers)
+        ]
+        return Chat(
+            **self._head.fields("chat.completion"),
+            choices=choices,
+            **extras.fields(),
+            **self._prompt(),
+        )
+
+    def first(self, index: int) -> ChatChunk:
+        """Says who speaks."""
+        return self._chunk(index, Delta(role="assistant", content=""), **self._prompt())
+
+    def part(self, index: int, tokens: Sequence[EmittedToken]) -> ChatChunk:
+        """More of a choice."""
+        text = "".join(token.text for token in tokens)
+        return self._chunk(index, Delta(content=text), tokens)
+
+    def last(self, index: int, end: Finished) -> ChatChunk:
+        """How a choice ended."""
+        return self._chunk(index, Delta(), end=end)
+
+    def closing(self, extras: Extras) -> ChatChunk:
+        """Behind all choices."""
+        fields = self._head.fields("chat.completion.chunk")
+        return ChatChunk(**fields, choices=[], **extras.fields())
+
+    def _chunk(
+        self,
+        index: int,
+        delta: Delta,
+        tokens: Sequence[EmittedToken] = (),
+        end: Finished | None = None,
+        **more: object,
+    ) -> ChatChunk:
+        choice = ChatDeltaChoice(
+            index=index,
+            delta=delta,
+            logprobs=_chat_logprobs(tokens),
+            **_ending(end),
+            **(self._ids(tokens) if tokens else {}),
+        )
+        fields = self._head.fields("chat.completion.chunk")
+        return ChatChunk(**fields, choices=[choice], **more)
+
+    def _ids(self, tokens: Sequence[EmittedToken]) -> dict[str, object]:
+        return {"token_ids": [token.id for token in tokens]} if self._has_token_ids else {}
+
+    def _prompt(self) -> dict[str, object]:
+        return {} if self._prompt_ids is None else {"prompt_token_ids": list(self._prompt_ids)}
+
+
+@dataclass(slots=True)
+class CompletionTelling:
+    """Of /v1/completions. `echoes` and `prompt_ids` have an entry for each prompt, `n` is the
+    number of choices to each.
+    """
+
+    head: Head
+    n: int
+    has_token_ids: bool
+    echoes: Sequence[str] = ()
+    prompt_ids: Sequence[Sequence[int]] = ()
+    _told: dict[int, int] = field(default_factory=dict)
+
+    def whole(self, answers: Sequence[Answer], extras: Extras) -> Completion:
+        """All choices at once."""
+        choices = [
+            CompletionChoice(
+                index=index,
+                text=self._echo(index) + answer.text,
+                **_ending(answer.end),
+                logprobs=_completion_logprobs(answer.tokens, len(self._echo(index))),
+                **self._ids(answer.tokens),
+                **self._prompt(index),
+            )
+            for index, answer in enumerate(answers)
+        ]
+        return self._outcome(choices, **extras.fields())
+
+    def first(self, index: int) -> Completion | None:
+        """The prompt, where it is wanted."""
+        text, prompt = self._echo(index), self._prompt(index)
+        self._told[index] = len(text)
+        if not text and not prompt:
+            return None
+        choice = CompletionChoice(index=index, text=text, **_ending(None), logprobs=None, **prompt)
+        return self._outcome([choice])
+
+    def part(self, index: int, tokens: Sequence[EmittedToken]) -> Completion:
+        """More of a choice."""
+        text = "".join(token.text for token in tokens)
+        offset = self._told.get(index, 0)
+        self._told[index] = offset + len(text)
+        choice = CompletionChoice(
+            index=index,
+            text=text,
+            **_ending(None),
+            logprobs=_completion_logprobs(tokens, offset),
+            **self._ids(tokens),
+        )
+        return self._outcome([choice])
+
+    def last(self, index: int, end: Finished) -> Completion:
+        """How a choice ended."""
+        choice = CompletionChoice(index=index, text="", **_ending(end), logprobs=None)
+        return self._outcome([choice])
+
+    def closing(self, extras: Extras) -> Completion:
+        """Behind all choices."""
+        return self._outcome([], **extras.fields())
+
+    def _outcome(self, choices: Sequence[CompletionChoice], **more: object) -> Completion:
+        return Completion(**self.head.fields("text_completion"), choices=list(choices), **more)
+
+    def _echo(self, index: int) -> str:
+        return self.echoes[index // self.n] if self.echoes else ""
+
+    def _ids(self, tokens: Sequence[EmittedToken]) -> dict[str, object]:
+        return {"token_ids": [token.id for token in tokens]} if self.has_token_ids else {}
+
+    def _prompt(self, index: int) -> dict[str, object]:
+        if not self.prompt_ids:
+            return {}
+        return {"prompt_token_ids": list(self.prompt_ids[index // self.n])}
+
+
+def _ending(end: Finished | None) -> dict[str, object]:
+    if end is None:
+        return {"finish_reason": None}
+    return {"finish_reason": end.finish_reason.value, "stop_reason": end.stop_string or None}
+
+
+def _chat_logprobs(tokens: Sequence[EmittedToken]) -> ChatLogprobs | None:
+    entries = [
+        ChatLogprob(
+            **_likely(token.logprob).model_dump(),
+            top_logprobs=[_likely(top) for top in token.top_logprobs],
+        )
+        for token in tokens
+        if token.logprob is not None
+    ]
+    return ChatLogprobs(content=entries) if entries else None
+
+
+def _likely(found: TokenLogprob) -> Likely:
+    return Likely(token=_name(found), logprob=found.logprob, bytes=list(found.piece))
+
+
+def _completion_logprobs(tokens: Sequence[EmittedToken], offset: int) -> CompletionLogprobs | None:
+    names: list[str] = []
+    values: list[float] = []
+    tops: list[dict[str, float]] = []
+    offsets: list[int] = []
+    for token in tokens:
+        if token.logprob is not None:
+            names.append(_name(token.logprob))
+            values.append(token.logprob.logprob)
+            # Two tokens can have one name: the likelier one, which comes first, stays.
+            tops.append({_name(top): top.logprob for top in reversed(token.top_logprobs)})
+            offsets.append(offset)
+        offset += len(token.text)
+    if not names:
+        return None
+    return CompletionLogprobs(
+        tokens=names, token_logprobs=values, top_logprobs=tops, text_offset=offsets
+    )
+
+
+def _name(found: TokenLogprob) -> str:
+    return found.piece.decode("utf-8", errors="replace")
