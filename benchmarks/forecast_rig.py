@@ -44,7 +44,7 @@ def deployment(cell: Cell) -> Iterator[str]:
         proxy = services.proxy(services.address(drafting), cell.rtt_ms / 2)
         addresses = ("--verify", services.address(verify), "--draft", f"draft={proxy}")
         front = services.start(
-            "orchestrator", "orchestrator", *addresses, "--port", "0", "--ray", "local"
+            "orchestrator", "orchestrator", *addresses, "--port", "0", "--ray", "local", "--no-http"
         )
         address = services.address(front)
         _wait_usable(address)

@@ -5,6 +5,7 @@ Knows what each figure does not show, and says so next to it.
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks import goals
@@ -12,7 +13,7 @@ from benchmarks.machine import LINE, provenance
 from benchmarks.protocol_capacity import Capacity
 from benchmarks.protocol_figures import ALONE, OUTRIDER, SYNCHRONOUS, Figure, Memory
 from benchmarks.protocol_rounds import Round
-from benchmarks.protocol_settings import QUICK
+from benchmarks.protocol_settings import FULL, QUICK
 
 NAMES = {ALONE: "target alone", SYNCHRONOUS: "draft, then verify", OUTRIDER: "Outrider"}
 COMMAND = "python -m benchmarks.protocol"
@@ -77,10 +78,22 @@ def _spread(result: Mapping[str, Any]) -> str:
     return f"`±` is the standard deviation over {count} repetitions."
 
 
-def _command(result: Mapping[str, Any]) -> str:
+def command(result: Mapping[str, Any]) -> str:
     """What measured it; a quick run asks fewer clients than any other."""
-    is_quick = list(result["settings"]["clients"]) == list(QUICK.clients)
-    return QUICK_COMMAND if is_quick else COMMAND
+    settings = result["settings"]
+    is_quick = list(settings["clients"]) == list(QUICK.clients)
+    base = QUICK if is_quick else FULL
+    told = QUICK_COMMAND if is_quick else COMMAND
+    for name in ("clients", "drafts", "rtt_ms", "acceptance"):
+        if list(settings[name]) != list(getattr(base, name)):
+            told += f" --{name.replace('_', '-')} {','.join(f'{x:g}' for x in settings[name])}"
+    for name in ("tokens", "repetitions", "num_speculative_tokens"):
+        if settings[name] != getattr(base, name):
+            told += f" --{name.replace('_', '-')} {settings[name]}"
+    for name, value in asdict(base.costs).items():
+        if settings["costs"][name] != value:
+            told += f" --{name.replace('_', '-')} {settings['costs'][name]:g}"
+    return told
 
 
 def speed(figure: Figure) -> str:
@@ -188,7 +201,7 @@ def readme(result: Result) -> str:
     shown = [
         f for f in found if f.clients in clients and f.drafts <= 1 and f.acceptance in (0.0, base)
     ]
-    return f"""{provenance(result["machine"], _command(result))}
+    return f"""{provenance(result["machine"], command(result))}
 
 {throughput_table(shown)}
 ![throughput over concurrent clients](docs/benchmarks/protocol.png)
@@ -225,7 +238,7 @@ def page(result: Result) -> str:
     found = figures_of(result)
     return f"""# The scale rig
 
-{provenance(result["machine"], _command(result))}
+{provenance(result["machine"], command(result))}
 Verifier, drafts, orchestrators, delay proxies and clients are processes of this one machine, with
 gRPC between them; the clients are one process.
 

@@ -96,19 +96,22 @@ class RayEngines:
     async def model_info(self) -> ModelInfo:
         """The target's facts."""
         with _ray_errors():
-            return _value(await self._next().model_info.remote())
+            info: ModelInfo | OutriderError = await self._next().model_info.remote()
+        return _value(info)
 
     async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
         """The token ids of a prompt."""
         with _ray_errors():
-            return _value(await self._next().tokenize.remote(prompt))
+            ids: tuple[int, ...] | OutriderError = await self._next().tokenize.remote(prompt)
+        return _value(ids)
 
     async def vocabulary(self) -> Vocabulary:
         """The bytes of every token of the target, fetched anew when that has another tokenizer."""
         info = await self.model_info()
         if self._vocabulary is None or self._vocabulary.hash != info.tokenizer_hash:
             with _ray_errors():
-                self._vocabulary = _value(await self._next().vocabulary.remote())
+                found: Vocabulary | OutriderError = await self._next().vocabulary.remote()
+            self._vocabulary = _value(found)
         return self._vocabulary
 
     async def cluster(self) -> ClusterView:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fastapi import Request, Response
@@ -112,7 +112,7 @@ async def _next(events: AsyncIterator[Numbered]) -> Numbered:
 
 async def _chunks(
     first: Numbered,
-    events: "AsyncIterator[Numbered]",
+    events: AsyncGenerator[Numbered, None],
     job: Job,
     telling: Telling,
     *,
@@ -147,7 +147,7 @@ async def _chunks(
         bug = InternalError("the endpoint failed; its log has the details")
         yield {"data": answered(bug).failure.model_dump_json()}
     finally:
-        await events.aclose()  # type: ignore[attr-defined]
+        await events.aclose()
     yield {"data": DONE}
 
 

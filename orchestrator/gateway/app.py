@@ -12,6 +12,7 @@ from orchestrator.gateway.endpoints import HEALTH, Desk, routes
 from orchestrator.gateway.failing import answered, misread, refused
 from orchestrator.gateway.guard import REQUEST_ID, Guard, response_of
 from orchestrator.gateway.keys import Keys
+from orchestrator.gateway.reading import UNSUPPORTED
 from orchestrator.gateway.settings import GatewaySettings
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import get_logger
@@ -20,7 +21,7 @@ from outrider.version import __version__
 OPEN_PATHS = frozenset({HEALTH})
 """Asked for by whoever has no key: load balancers."""
 
-FIELDS = {*ChatBody.model_fields, *CompletionBody.model_fields, "stop"}
+FIELDS = {*ChatBody.model_fields, *CompletionBody.model_fields, *UNSUPPORTED}
 
 
 def make_app(desk: Desk, settings: GatewaySettings) -> FastAPI:

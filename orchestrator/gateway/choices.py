@@ -5,7 +5,7 @@ Knows engines; knows no HTTP.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from orchestrator.engines import Engines
 from orchestrator.requests import Event, GenerationRequest
@@ -23,7 +23,7 @@ Numbered = tuple[int, Event]
 
 async def merged(
     engines: Engines, requests: Sequence[GenerationRequest]
-) -> AsyncIterator[Numbered]:
+) -> AsyncGenerator[Numbered, None]:
     """Each event with the number of its request, as they come; the first error ends all of them.
 
     When the reader leaves, all generations are given up.

@@ -269,7 +269,7 @@ async def _echo_only(
             accepted_prediction_tokens=0, rejected_prediction_tokens=0
         ),
     )
-    outcome = Completion(**head.fields("text_completion"), choices=choices, usage=usage)
+    outcome = Completion(**head.fields, object="text_completion", choices=choices, usage=usage)
     return JSONResponse(outcome.model_dump(exclude_unset=True))
 
 

@@ -1,6 +1,7 @@
 """Errors in OpenAI's shape with the right status; the HTTP twin of `outrider.wire.errors`."""
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,8 @@ TABLE = (
     Row(InternalError, 500, SERVER, "internal_error"),
 )
 
+_NAME = re.compile(r"(?!(?:str|int|float|bool)$)[a-z_]+|\d+")
+
 RETRY_AFTER_S = 1.0
 """Where the error does not say, and trying again may help."""
 
@@ -78,15 +81,21 @@ def answered(error: OutriderError, fields: Collection[str] = ()) -> Answered:
 def misread(problems: Sequence[Any]) -> Answered:
     """What pydantic found wrong with a body: the first of it, by the name of the field."""
     first = problems[0]
-    where = [str(part) for part in first["loc"] if part != "body"]
     if first["type"] == "json_invalid":
-        message, where = f"the body is not JSON: {first['ctx']['error']}", []
-    else:
-        got = repr(first.get("input"))
-        got = got if len(got) <= 80 else got[:77] + "..."
-        message = f"{'.'.join(where) or 'the body'}: {first['msg']}; got {got}"
-    param = ".".join(where) or None
-    return refused(400, message, param=param)
+        return refused(400, f"the body is not JSON: {first['ctx']['error']}")
+    param = _field(first)
+    # A value that may be of several types is told what each of them wanted.
+    wanted = dict.fromkeys(str(p["msg"]) for p in problems if _field(p) == param)
+    got = repr(first.get("input"))
+    got = got if len(got) <= 80 else got[:77] + "..."
+    message = f"{param or 'the body'}: {'; or '.join(wanted)}; got {got}"
+    return refused(400, message, param=param or None)
+
+
+def _field(problem: Any) -> str:
+    """Its path, without the names of types in it."""
+    parts = (str(part) for part in problem["loc"] if part != "body")
+    return ".".join(part for part in parts if _NAME.fullmatch(part))
 
 
 def refused(

@@ -246,9 +246,9 @@ def _grammar(body: Generation) -> Grammar | None:
             wanted is None or wanted.type == "text",
             "response_format and structured_outputs are both given; give one of them",
         )
-        schema = outputs.json_
+        given = outputs.json_
         return Grammar(
-            json_schema=schema if isinstance(schema, str) else _json(schema),
+            json_schema=given if isinstance(given, str) else _json(given),
             regex=outputs.regex or "",
             choice=tuple(outputs.choice or ()),
         )

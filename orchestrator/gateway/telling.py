@@ -6,6 +6,7 @@ Only the fields that are set are sent: an optional one that nobody asked for is 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypedDict
 
 from orchestrator.gateway.gathered import Answer
 from orchestrator.gateway.outcomes import (
@@ -21,6 +22,7 @@ from orchestrator.gateway.outcomes import (
     CompletionDetails,
     CompletionLogprobs,
     Delta,
+    FinishReason,
     Likely,
     Metrics,
     PromptDetails,
@@ -34,6 +36,42 @@ from outrider.version import __version__
 FINGERPRINT = f"outrider-{__version__}"
 
 
+class HeadFields(TypedDict):
+    """Of an outcome, as keyword arguments; so are the others."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+
+class ExtraFields(TypedDict, total=False):
+    """What is not there is not sent."""
+
+    usage: Usage
+    metrics: Metrics
+    outrider: Replay
+
+
+class EndFields(TypedDict, total=False):
+    """Of a choice."""
+
+    finish_reason: FinishReason | None
+    stop_reason: str | None
+
+
+class TokenFields(TypedDict, total=False):
+    """Of a choice."""
+
+    token_ids: list[int]
+
+
+class PromptFields(TypedDict, total=False):
+    """Of an outcome or a choice."""
+
+    prompt_token_ids: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What all answers and chunks of a request begin with."""
@@ -42,15 +80,15 @@ class Head:
     created: int
     model: str
 
-    def fields(self, kind: str) -> dict[str, object]:
-        """As keyword arguments of an outcome of that kind."""
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-        }
+    @property
+    def fields(self) -> HeadFields:
+        """As keyword arguments of an outcome."""
+        return HeadFields(
+            id=self.id,
+            created=self.created,
+            model=self.model,
+            system_fingerprint=FINGERPRINT,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +99,15 @@ class Extras:
     metrics: Metrics | None = None
     outrider: Replay | None = None
 
-    def fields(self) -> dict[str, object]:
-        """As keyword arguments of an outcome; what is not there is not sent."""
-        named = {"usage": self.usage, "metrics": self.metrics, "outrider": self.outrider}
-        return {name: value for name, value in named.items() if value is not None}
+    @property
+    def fields(self) -> ExtraFields:
+        """As keyword arguments of an outcome."""
+        fields = ExtraFields(usage=self.usage)
+        if self.metrics is not None:
+            fields["metrics"] = self.metrics
+        if self.outrider is not None:
+            fields["outrider"] = self.outrider
+        return fields
 
 
 def extras_of(answers: Sequence[Answer], n: int) -> Extras:
@@ -145,15 +188,16 @@ class ChatTelling:
             for index, answer in enumerate(answers)
         ]
         return Chat(
-            **self._head.fields("chat.completion"),
+            **self._head.fields,
+            object="chat.completion",
             choices=choices,
-            **extras.fields(),
+            **extras.fields,
             **self._prompt(),
         )
 
     def first(self, index: int) -> ChatChunk:
         """Says who speaks."""
-        return self._chunk(index, Delta(role="assistant", content=""), **self._prompt())
+        return self._chunk(index, Delta(role="assistant", content=""), prompt=self._prompt())
 
     def part(self, index: int, tokens: Sequence[EmittedToken]) -> ChatChunk:
         """More of a choice."""
@@ -166,8 +210,9 @@ class ChatTelling:
 
     def closing(self, extras: Extras) -> ChatChunk:
         """Behind all choices."""
-        fields = self._head.fields("chat.completion.chunk")
-        return ChatChunk(**fields, choices=[], **extras.fields())
+        return ChatChunk(
+            **self._head.fields, object="chat.completion.chunk", choices=[], **extras.fields
+        )
 
     def _chunk(
         self,
@@ -175,22 +220,26 @@ class ChatTelling:
         delta: Delta,
         tokens: Sequence[EmittedToken] = (),
         end: Finished | None = None,
-        **more: object,
+        prompt: PromptFields | None = None,
     ) -> ChatChunk:
         choice = ChatDeltaChoice(
             index=index,
             delta=delta,
             logprobs=_chat_logprobs(tokens),
             **_ending(end),
-            **(self._ids(tokens) if tokens else {}),
+            **(self._ids(tokens) if tokens else TokenFields()),
         )
-        fields = self._head.fields("chat.completion.chunk")
-        return ChatChunk(**fields, choices=[choice], **more)
+        return ChatChunk(
+            **self._head.fields,
+            object="chat.completion.chunk",
+            choices=[choice],
+            **(prompt or PromptFields()),
+        )
 
-    def _ids(self, tokens: Sequence[EmittedToken]) -> dict[str, object]:
-        return {"token_ids": [token.id for token in tokens]} if self._has_token_ids else {}
+    def _ids(self, tokens: Sequence[EmittedToken]) -> TokenFields:
+        return _ids(tokens) if self._has_token_ids else {}
 
-    def _prompt(self) -> dict[str, object]:
+    def _prompt(self) -> PromptFields:
         return {} if self._prompt_ids is None else {"prompt_token_ids": list(self._prompt_ids)}
 
 
@@ -220,7 +269,7 @@ class CompletionTelling:
             )
             for index, answer in enumerate(answers)
         ]
-        return self._outcome(choices, **extras.fields())
+        return self._outcome(choices, extras)
 
     def first(self, index: int) -> Completion | None:
         """The prompt, where it is wanted."""
@@ -252,24 +301,35 @@ class CompletionTelling:
 
     def closing(self, extras: Extras) -> Completion:
         """Behind all choices."""
-        return self._outcome([], **extras.fields())
+        return self._outcome([], extras)
 
-    def _outcome(self, choices: Sequence[CompletionChoice], **more: object) -> Completion:
-        return Completion(**self.head.fields("text_completion"), choices=list(choices), **more)
+    def _outcome(
+        self, choices: Sequence[CompletionChoice], extras: Extras | None = None
+    ) -> Completion:
+        return Completion(
+            **self.head.fields,
+            object="text_completion",
+            choices=list(choices),
+            **(ExtraFields() if extras is None else extras.fields),
+        )
 
     def _echo(self, index: int) -> str:
         return self.echoes[index // self.n] if self.echoes else ""
 
-    def _ids(self, tokens: Sequence[EmittedToken]) -> dict[str, object]:
-        return {"token_ids": [token.id for token in tokens]} if self.has_token_ids else {}
+    def _ids(self, tokens: Sequence[EmittedToken]) -> TokenFields:
+        return _ids(tokens) if self.has_token_ids else {}
 
-    def _prompt(self, index: int) -> dict[str, object]:
+    def _prompt(self, index: int) -> PromptFields:
         if not self.prompt_ids:
             return {}
         return {"prompt_token_ids": list(self.prompt_ids[index // self.n])}
 
 
-def _ending(end: Finished | None) -> dict[str, object]:
+def _ids(tokens: Sequence[EmittedToken]) -> TokenFields:
+    return {"token_ids": [token.id for token in tokens]}
+
+
+def _ending(end: Finished | None) -> EndFields:
     if end is None:
         return {"finish_reason": None}
     return {"finish_reason": end.finish_reason.value, "stop_reason": end.stop_string or None}
@@ -278,7 +338,9 @@ def _ending(end: Finished | None) -> dict[str, object]:
 def _chat_logprobs(tokens: Sequence[EmittedToken]) -> ChatLogprobs | None:
     entries = [
         ChatLogprob(
-            **_likely(token.logprob).model_dump(),
+            token=_name(token.logprob),
+            logprob=token.logprob.logprob,
+            bytes=list(token.logprob.piece),
             top_logprobs=[_likely(top) for top in token.top_logprobs],
         )
         for token in tokens

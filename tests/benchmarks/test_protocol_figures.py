@@ -1,6 +1,7 @@
 """The figures of the scale rig follow from what was seen and counted, and so do their tables."""
 
 import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -254,3 +255,20 @@ def test_what_cannot_be_drawn_is_told(tmp_path, capsys) -> None:
         report.rig_of("unknown")
     with pytest.raises(InvalidArgumentError, match="the README lacks"):
         report.filled("no marks", "protocol", "text")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--quick",),
+        ("--clients", "1,64", "--rtt-ms", "0.5", "--repetitions", "2"),
+        ("--quick", "--drafts", "1,8", "--tokens", "32", "--target-step-ms", "1.5"),
+        ("--acceptance", "0.6", "--num-speculative-tokens", "9", "--draft-step-ms", "2"),
+    ],
+)
+def test_the_command_that_is_shown_measures_the_same_again(arguments: tuple[str, ...]) -> None:
+    settings, _ = read(arguments)
+    shown = protocol_report.command(json.loads(json.dumps({"settings": asdict(settings)})))
+    again, _ = read(shlex.split(shown)[3:])
+    assert again == settings

@@ -3,13 +3,14 @@
 import json
 import signal
 import socket
+import urllib.request
 
 import pytest
 from running_commands import Running, run, survivors
 
 SCRIPTED = ("--model", "scripted:vocab=64", "--draft-model", "scripted:vocab=64,drift=0.1")
 SLOW = ("--model", "scripted:vocab=64,step_ms=20", "--draft-model", "scripted:vocab=64")
-LOCAL = ("--port", "0", "--ray", "local")
+LOCAL = ("--port", "0", "--http-port", "0", "--ray", "local")
 
 
 def address_of(stack: Running) -> str:
@@ -17,7 +18,7 @@ def address_of(stack: Running) -> str:
 
 
 def test_ctrl_c_ends_every_process_also_those_of_ray():
-    with Running(["serve", "all", "--port", "0", *SCRIPTED]) as stack:
+    with Running(["serve", "all", "--port", "0", "--http-port", "0", *SCRIPTED]) as stack:
         address = address_of(stack)
         stack.stderr.wait_for("outrider chat")
         answer = run("generate", "hello", "--address", address, "--max-tokens", "8")
@@ -34,6 +35,29 @@ def test_a_mode_is_the_default_of_every_request():
         ask = ("generate", "hello", "--address", address_of(stack), "--max-tokens", "8", "--json")
         assert json.loads(run(*ask).stdout)["mode"] == "block"
         assert json.loads(run(*ask, "--mode", "auto").stdout)["mode"] == "coupled"
+
+
+def test_a_stack_speaks_openai_unless_told_otherwise():
+    with Running(["serve", "all", *LOCAL, *SCRIPTED]) as stack:
+        told = stack.stderr.wait_for("OpenAI-compatible at ")
+        base = told.rpartition("OpenAI-compatible at ")[2].split("/v1")[0]
+        with urllib.request.urlopen(f"{base}/v1/models", timeout=30) as answer:
+            assert json.load(answer)["data"][0]["id"] == "scripted:vocab=64"
+    with Running(["serve", "all", *LOCAL, *SCRIPTED, "--no-http"]) as stack:
+        stack.stderr.wait_for("outrider chat")
+        stack.send(signal.SIGINT)
+        assert "OpenAI" not in stack.finished().stderr
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = run("serve", "all", "--port", "0", "--http-port", port, *SCRIPTED)
+    assert refused.status == 1
+    assert f"port {port}: the port is in use" in refused.stderr
+    assert "--http-port" in refused.stderr
 
 
 def test_a_killed_parent_takes_its_children_along():
@@ -91,7 +115,7 @@ def test_a_dead_verifier_ends_the_command_with_its_name():
 def test_a_port_in_use_is_named_before_anything_is_started():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = run("serve", "all", "--port", str(port), *SCRIPTED)
+        refused = run("serve", "all", "--port", str(port), "--http-port", "0", *SCRIPTED)
     assert refused.status == 1
     assert f"cannot listen on 127.0.0.1 port {port}" in refused.stderr
     assert "starting" not in refused.stderr

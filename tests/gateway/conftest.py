@@ -22,6 +22,9 @@ class Front:
     async def open(self, model: str = MODEL, draft: str | None = DRAFT, **settings: Any) -> str:
         """The base address of a new endpoint."""
         verify = await self.local.verify(model)
+        if draft is not None:
+            # The target takes no time: it would be done before the draft has begun.
+            settings = {"wait_nodes": 2, "max_wait_ms": 5000, **settings}
         drafts = {} if draft is None else {"a": await self.local.draft(draft)}
         return await self.local.gateway(verify, drafts, **settings)
 

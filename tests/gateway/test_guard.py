@@ -22,7 +22,7 @@ async def test_a_key_is_needed_where_there_are_keys(front: Front) -> None:
     for headers in (
         {},
         {"Authorization": "Bearer wrong"},
-        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer"},
         {"Authorization": "Basic first-key"},
         {"Authorization": "first-key"},
     ):
@@ -45,7 +45,7 @@ async def test_a_key_that_is_taken_out_of_the_file_is_refused(front: Front, tmp_
     http = front.http(await front.open(draft=None, api_key_file=file))
 
     async def status(key: str) -> int:
-        headers = {"Authorization": f"Bearer {key}"}
+        headers = {"Authorization": f"Bearer {key}".strip()}
         return (await http.get("/v1/models", headers=headers)).status_code
 
     assert [await status(key) for key in ("alice-key", "bob-key", "# ours", "")] == [
@@ -96,7 +96,7 @@ async def test_every_response_has_the_requests_id(front: Front) -> None:
     named = await http.post("/v1/completions", json=TEXT, headers={"X-Request-Id": "mine-1"})
     assert named.headers["x-request-id"] == "mine-1"
     assert named.json()["id"] == "cmpl-mine-1"
-    for headers in ({}, {"X-Request-Id": "not sane\t"}, {"X-Request-Id": "x" * 65}):
+    for headers in ({}, {"X-Request-Id": "not sane"}, {"X-Request-Id": "x" * 65}):
         answer = await http.post("/v1/completions", json=TEXT, headers=headers)
         assert len(answer.headers["x-request-id"]) == 32
         assert answer.json()["id"] == f"cmpl-{answer.headers['x-request-id']}"

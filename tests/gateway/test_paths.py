@@ -6,6 +6,7 @@ import pytest
 import schemathesis
 from gateway.conftest import MODEL, Front
 from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 from support.processes import Processes, ServiceProcess
 
 from outrider.models.scripted import ScriptedTokenizer
@@ -81,6 +82,7 @@ def check(operation: Any) -> None:
     def ask(case: Any) -> None:
         if isinstance(case.body, dict):
             case.body["max_tokens"] = 2
-        case.call_and_validate(timeout=30)
+        # Bounds that depend on one another, or on the model, no schema can tell.
+        case.call_and_validate(timeout=30, excluded_checks=[positive_data_acceptance])
 
     ask()

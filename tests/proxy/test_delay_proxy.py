@@ -88,6 +88,20 @@ async def test_a_round_trip_takes_at_least_both_ways() -> None:
         writer.close()
 
 
+async def test_no_small_message_waits_for_the_acknowledgement_of_the_one_before() -> None:
+    """What one side keeps sending while the other says nothing, as a draft that runs ahead does."""
+    async with proxied(Link()) as proxy:
+        _, writer = await opened(proxy)
+        await until(lambda: proxy.opened == 1, "a connection")
+        (connection,) = proxy._connections
+        await until(lambda: connection.server._transport is not None, "its other side")
+        for end in (connection.client, connection.server):
+            assert end._transport is not None
+            socket_of = end._transport.get_extra_info("socket")
+            assert socket_of.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        writer.close()
+
+
 async def test_bytes_take_at_least_the_time_that_the_bandwidth_allows() -> None:
     loop = asyncio.get_running_loop()
     async with echoing() as address, DelayProxy(address, Link(bytes_per_s=1e6), Link()) as proxy:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from support.models import alone
 from support.processes import Processes, ServiceProcess
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.timeout(180)
 def services(module_processes: Processes) -> Iterator[dict[str, ServiceProcess]]:
     verify = module_processes.verify(SLOW, "--max-sessions", "2")
     draft = module_processes.draft("scripted:vocab=64")
-    orchestrator = module_processes.orchestrator(verify, {"a": draft}, ray="embedded")
+    http = ("--http-port", "0", "--http-ready-file", str(module_processes.folder / "http"))
+    orchestrator = module_processes.orchestrator(verify, {"a": draft}, *http, ray="embedded")
     yield {"verify": verify, "draft": draft, "orchestrator": orchestrator}
 
 
@@ -59,6 +61,25 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+async def test_http_reaches_the_actor(
+    services: dict[str, ServiceProcess], module_processes: Processes
+) -> None:
+    assert services["orchestrator"].address
+    base = f"http://{(module_processes.folder / 'http').read_text()}"
+    async with httpx.AsyncClient(base_url=base, timeout=60) as http:
+        body = {"prompt": PROMPT, "max_tokens": 12, "seed": 3, "return_token_ids": True}
+        answer = (await http.post("/v1/completions", json=body)).json()
+        ids = alone(LAW, PROMPT, 12, SamplingParams(seed=3))
+        assert answer["choices"][0]["token_ids"] == ids
+        text = (await http.post("/detokenize", json={"tokens": ids})).json()["prompt"]
+        assert text == answer["choices"][0]["text"]
+        tokens = (await http.post("/tokenize", json={"prompt": "ab"})).json()["tokens"]
+        assert len(tokens) == 2
+        refused = await http.post("/v1/completions", json={**body, "prompt": [64]})
+        assert refused.status_code == 400
+        assert "outrider_emitted_tokens_total 12.0" in (await http.get("/metrics")).text
 
 
 async def test_an_answer_through_an_actor_is_the_targets(

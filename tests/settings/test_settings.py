@@ -197,6 +197,9 @@ BOUNDS: dict[str, tuple[str, str]] = {
     "max_wait_ms": ("-1", "60001"),
     "verdict_timeout_s": ("0", "86401"),
     "max_resumes": ("-1", "101"),
+    "http_port": ("-1", "65536"),
+    "default_max_tokens": ("0", "16777217"),
+    "max_body_bytes": ("1023", "1073741825"),
 }
 OUT_OF_BOUNDS = [
     (kind, name, text)
@@ -272,7 +275,8 @@ def test_plain_text_beyond_loopback_has_to_be_meant(
     told = complaint(capsys, kind, "--host", host)
     assert f"host {host} is reachable from other machines" in told
     assert "--allow-plaintext" in told
-    assert read(kind, "--host", host, "--allow-plaintext").host == host
+    http = ("--no-http",) if kind == "orchestrator" else ()
+    assert read(kind, "--host", host, "--allow-plaintext", *http).host == host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
