@@ -104,7 +104,9 @@ class Engine:
                         self._rebalance(session)
                         tokens = session.reconcile(arrival.message)
                         if tokens is not None:
+                            paused_at = time.monotonic()
                             yield tokens
+                            session.forgive(time.monotonic() - paused_at)
                 elif draft is not None and arrival.error is not None:
                     self._lose(session, draft, arrival.error)
                 elif draft is not None and isinstance(arrival.message, Opened):

@@ -4,17 +4,19 @@ Knows no gRPC and no HTTP.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 from orchestrator.engines import Engines
 from orchestrator.metrics import FrontMetrics
 from orchestrator.requests import ClusterView, Event, Finished, GenerationRequest, Prompt
 from outrider.diagnosis import Diagnosis
-from outrider.errors import UnavailableError
+from outrider.errors import OutriderError, UnavailableError
+from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
 
-CLUSTER_S = 3.0
+CLUSTER_S = 5.0
 """Longer nobody who asks for metrics waits for services that do not answer."""
 
 
@@ -57,11 +59,13 @@ class Front:
         self.metrics.running.inc()
         outcome = "abandoned"
         try:
-            async for event in self._engines.generate(request):
-                if isinstance(event, Finished):
-                    outcome = ""
-                    self.metrics.note_finished(event.finish_reason.value, event.stats)
-                yield event
+            events = self._engines.generate(request)
+            async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
+                async for event in stream:
+                    if isinstance(event, Finished):
+                        outcome = ""
+                        self._note_finished(request, event)
+                    yield event
         except Exception:
             outcome = "error"
             raise
@@ -73,11 +77,28 @@ class Front:
             self._idle.set()
 
     async def look(self) -> None:
-        """Brings what is counted of the services up to date."""
+        """Brings what is counted of the services up to date, if they can be asked."""
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the result.
+        asking = asyncio.ensure_future(self.cluster())
         try:
-            self.metrics.note_cluster(await asyncio.wait_for(self.cluster(), CLUSTER_S))
-        except asyncio.TimeoutError:
-            return  # the numbers of the last look stand
+            await asyncio.wait({asking}, timeout=CLUSTER_S)
+            if asking.done() and not isinstance(asking.exception(), OutriderError):
+                self.metrics.note_cluster(asking.result())
+        finally:
+            asking.cancel()
+
+    def _note_finished(self, request: GenerationRequest, event: Finished) -> None:
+        stats = event.stats
+        self.metrics.note_finished(event.finish_reason.value, stats)
+        get_logger().info(
+            "generated",
+            request_id=request.request_id,
+            finish_reason=event.finish_reason.value,
+            emitted_tokens=stats.emitted_tokens,
+            target_passes=stats.target_passes,
+            accepted_tokens=stats.accepted_tokens,
+            total_ms=stats.total_us // 1000,
+        )
 
     async def start(self) -> None:
         """Brings the engines up."""

@@ -54,6 +54,10 @@ class GenerationRequest:
             raise InvalidArgumentError(
                 f"choice_index is {self.choice_index}; give 0 to {MAX_CHOICE}"
             )
+        if self.max_drafts is not None and not 0 <= self.max_drafts < 2**32:
+            raise InvalidArgumentError(
+                f"max_drafts is {self.max_drafts}; give 0, for none, or more"
+            )
         for name, value, most in (
             ("num_speculative_tokens", self.num_speculative_tokens, 128),
             ("width", self.width, 32),

@@ -11,7 +11,6 @@ from orchestrator.engines import Engines
 from orchestrator.requests import (
     EmittedToken,
     Event,
-    Finished,
     GenerationRequest,
     Prompt,
     ServiceView,
@@ -21,7 +20,6 @@ from orchestrator.requests import (
     Tokens,
 )
 from outrider.errors import InvalidArgumentError, OutriderError
-from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.convert import info_to
 from outrider.wire.convert_host import diagnosis_to
@@ -79,8 +77,6 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
                 async for event in stream:
                     yield event_to(event)
-                    if isinstance(event, Finished):
-                        _log_finished(request_id, event)
         except OutriderError as error:
             error.request_id = request_id
             raise
@@ -229,17 +225,4 @@ def _service_to(view: ServiceView) -> orchestrator_pb2.Service:
         problem=view.problem,
         model=info_to(view.model) if view.model is not None else None,
         round_trip_us=view.round_trip_us,
-    )
-
-
-def _log_finished(request_id: str, event: Finished) -> None:
-    stats = event.stats
-    get_logger().info(
-        "generated",
-        request_id=request_id,
-        finish_reason=event.finish_reason.value,
-        emitted_tokens=stats.emitted_tokens,
-        target_passes=stats.target_passes,
-        accepted_tokens=stats.accepted_tokens,
-        total_ms=stats.total_us // 1000,
     )

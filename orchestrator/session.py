@@ -4,6 +4,7 @@ Knows the verify and draft protocols; the order of things is the engine's.
 """
 
 import asyncio
+import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -76,6 +77,8 @@ class Session:
     ) -> None:
         """`passes` are what is known of the target's from other requests."""
         self.request = request
+        # Whoever asks may give two requests one id; a session's name overtakes its namesake.
+        self.name = f"{request.request_id[:64]}.{secrets.token_hex(8)}"
         self.prompt_ids = prompt_ids
         self.sampling = sampling_of(request)
         self.target = target
@@ -105,7 +108,7 @@ class Session:
             self._let_go(self.verify)
         self._plan = plan(self._seen, self.limits, has_drafts, self._plan)
         opening = VerifyOpening(
-            self.request.request_id,
+            self.name,
             self.prompt_ids,
             tuple(self.tree.committed),
             self.sampling,
@@ -124,7 +127,7 @@ class Session:
         draft_plan = draft_at(made, self._seen, self.limits, peer.round_trip_us)
         share = self.team.share_of_next(index, peer.law)
         opening = DraftOpening(
-            self.request.request_id,
+            self.name,
             index,
             self.prompt_ids,
             tuple(self.tree.committed),
@@ -222,6 +225,12 @@ class Session:
         """How much of the prompt the target had cached; a resumed session reuses more."""
         if not self.stats.resumes:
             self.stats.cached_tokens = opened.cached_tokens
+
+    def forgive(self, paused_s: float) -> None:
+        """For so long nobody asked for more, and nothing was listened to."""
+        for link in (self.verify, *(draft.link for draft in self.team)):
+            if link is not None:
+                link.heard_at += paused_s
 
     def attached(self, link: AnyLink) -> Attached | None:
         """The draft behind a link, if it still takes part."""

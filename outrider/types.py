@@ -92,7 +92,10 @@ class SamplingParams:
             math.isfinite(self.temperature) and self.temperature >= 0,
             f"temperature is {self.temperature}; give a number of at least 0 (0 means greedy)",
         )
-        require(self.top_k >= 0, f"top_k is {self.top_k}; give at least 1, or 0 for all tokens")
+        require(
+            0 <= self.top_k < 2**32,
+            f"top_k is {self.top_k}; give at least 1 and less than 2^32, or 0 for all tokens",
+        )
         require(0 < self.top_p <= 1, f"top_p is {self.top_p}; give a number above 0 and up to 1")
         require(0 <= self.min_p < 1, f"min_p is {self.min_p}; give a number from 0 to below 1")
         require(
@@ -153,7 +156,10 @@ class StopConditions:
     min_tokens: int = 0
 
     def __post_init__(self) -> None:
-        require(self.max_tokens >= 1, f"max_tokens is {self.max_tokens}; give at least 1")
+        require(
+            1 <= self.max_tokens < 2**32,
+            f"max_tokens is {self.max_tokens}; give at least 1 and less than 2^32",
+        )
         require(
             0 <= self.min_tokens <= self.max_tokens,
             f"min_tokens is {self.min_tokens}; give 0 to max_tokens, which is {self.max_tokens}",

@@ -39,6 +39,7 @@ def serve_all(plan: StackPlan) -> None:
                 say(f"ready at {stack.address} after {seconds:.1f} s; {_hint(stack.address)}")
                 if stack.plan.http_port is not None:
                     host = stack.address.rpartition(":")[0]
+                    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
                     base = f"http://{host}:{stack.plan.http_port}"
                     say(f"OpenAI-compatible at {base}/v1; its paths: {base}/docs")
                 _watch(stack)

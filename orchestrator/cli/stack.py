@@ -56,9 +56,9 @@ class Stack:
         """Returns once every service serves; raises UnavailableError that says which one does not
         and why. All load at the same time."""
         require_free(self.plan.host, self.plan.port)
+        *ports, http_port = _free_ports(2 + len(self.plan.drafts))
         if self.plan.http_port == 0:
-            self.plan = replace(self.plan, http_port=_free_ports(1)[0])
-        ports = _free_ports(1 + len(self.plan.drafts))
+            self.plan = replace(self.plan, http_port=http_port)
         verify, drafts, orchestrator = specs_of(self.plan, ports)
         for spec, children in (
             (verify, self._verify),

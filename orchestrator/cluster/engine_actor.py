@@ -1,6 +1,7 @@
 """An engine in a Ray actor: one Ray call a request, never one a token's round."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 from orchestrator.engine import Engine
@@ -99,8 +100,10 @@ class EngineActor:
         queue: "asyncio.Queue[Event | OutriderError | None]",
     ) -> None:
         try:
-            async for event in self._engine.generate(request):
-                await queue.put(event)
+            events = self._engine.generate(request)
+            async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
+                async for event in stream:
+                    await queue.put(event)
         except OutriderError as error:
             await queue.put(error)
         except Exception as error:

@@ -76,7 +76,7 @@ class RayEngines:
                 num_cpus=0,
                 max_restarts=-1,
                 max_concurrency=self._settings.max_requests + 8,
-            ).remote(self._settings)
+            ).remote(self._settings.without_secrets())
             for _ in range(self._settings.engines)
         ]
         await asyncio.gather(*(actor.start.remote() for actor in self._actors))
@@ -142,7 +142,8 @@ class RayEngines:
                     yield event
         finally:
             if not is_over:
-                await asyncio.to_thread(self._cancel, references)
+                # Not awaited: whoever leaves may be cancelled again before a thread has begun.
+                asyncio.get_running_loop().run_in_executor(None, self._cancel, references)
 
     def _init(self, ray: Any) -> None:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}

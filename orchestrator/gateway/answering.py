@@ -27,6 +27,10 @@ PING_S = 15
 """A comment goes out so often while nothing else does: proxies cut lines that are silent."""
 
 
+UNREAD_S = 60
+"""A client that takes nothing for so long has given up: it holds a place that others want."""
+
+
 class Telling(Protocol):
     """How the answers of an endpoint look."""
 
@@ -71,7 +75,7 @@ async def respond(
         telling,
         has_usage=options is not None and bool(options.include_usage),
     )
-    return EventSourceResponse(chunks, ping=PING_S, sep="\n")
+    return EventSourceResponse(chunks, ping=PING_S, sep="\n", send_timeout=UNREAD_S)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -123,7 +127,8 @@ async def _chunks(
 
     def told(numbered: Numbered) -> BaseModel | None:
         index, event = numbered
-        answers[index].take(event)
+        if not isinstance(event, Tokens):
+            answers[index].take(event)
         if isinstance(event, Started):
             return telling.first(index)
         if isinstance(event, Tokens):

@@ -18,8 +18,9 @@ from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.version import __version__
 
-OPEN_PATHS = frozenset({HEALTH})
-"""Asked for by whoever has no key: load balancers."""
+OPEN_PATHS = frozenset({HEALTH, "/docs", "/openapi.json"})
+"""Asked for by what has no key: load balancers, and browsers that only look. They tell no secret.
+"""
 
 FIELDS = {*ChatBody.model_fields, *CompletionBody.model_fields, *UNSUPPORTED}
 
@@ -36,7 +37,6 @@ def make_app(desk: Desk, settings: GatewaySettings) -> FastAPI:
     app.add_exception_handler(OutriderError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_misread)
     app.add_exception_handler(HTTPException, _tell_http)
-    app.add_exception_handler(Exception, _tell_bug)
     keys = Keys((key.get_secret_value() for key in settings.api_key), settings.api_key_file)
     app.add_middleware(
         Guard, keys=keys, max_body_bytes=settings.max_body_bytes, open_paths=OPEN_PATHS
@@ -71,13 +71,8 @@ async def _tell_http(request: Request, error: Exception) -> Response:
         404: f"{path}: there is no such path; /docs lists those there are",
         405: f"{path}: the path takes another method; /docs says which",
     }.get(problem.status_code, problem.detail)
-    return response_of(refused(problem.status_code, message, headers=problem.headers))
-
-
-async def _tell_bug(request: Request, error: Exception) -> Response:
-    get_logger().error("unexpected_error", request_id=_id(request), exc_info=error)
-    bug = InternalError(f"the endpoint failed; its log has the details under {_id(request)}")
-    return response_of(answered(bug))
+    code = "request_too_large" if problem.status_code == 413 else None
+    return response_of(refused(problem.status_code, message, code=code, headers=problem.headers))
 
 
 def _id(request: Request) -> str:

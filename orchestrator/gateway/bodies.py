@@ -6,10 +6,31 @@ Knows no engine and no answer.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_CHOICES = 128
 """Answers to one HTTP request, over all of its prompts."""
+
+
+MOST_MESSAGES = 8192
+MOST_TOKENS = 2**20
+MOST_RULES = 4096
+
+
+def _is_text(text: str) -> str:
+    """JSON can spell halves of characters, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the text has half of a character (a lone surrogate)") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_is_text)]
+# A list of a million wrong things is wrong with its first one.
+Texts = Annotated[list[Text], Field(max_length=MOST_RULES, fail_fast=True)]
+Ids = Annotated[list[int], Field(max_length=MOST_TOKENS, fail_fast=True)]
+Rules = Annotated[list[int], Field(max_length=MOST_RULES, fail_fast=True)]
 
 
 class Body(BaseModel):
@@ -22,7 +43,6 @@ class StreamOptions(Body):
     """How a stream is told."""
 
     include_usage: bool | None = Field(None, description="A last chunk with the usage")
-    continuous_usage_stats: bool | None = Field(None, description="The usage in every chunk")
 
 
 class JsonSchema(Body):
@@ -41,17 +61,19 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """vLLM's word for it; at most one of the three."""
+    """vLLM's word for it; one of the three."""
 
-    json_: dict[str, object] | str | None = Field(None, alias="json")
-    regex: str | None = None
-    choice: list[str] | None = None
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    json_: dict[str, object] | Text | None = Field(None, alias="json")
+    regex: Text | None = None
+    choice: Texts | None = None
 
 
 class Generation(Body):
     """What both endpoints take; None means the default."""
 
-    model: str | None = Field(None, description="A name that /v1/models lists; none: the model")
+    model: Text | None = Field(None, description="A name that /v1/models lists; none: the model")
     temperature: float | None = Field(None, description="From 0, which is greedy; default 1")
     top_p: float | None = Field(None, description="Above 0 and up to 1")
     top_k: int | None = Field(None, description="0 or -1: all tokens")
@@ -59,14 +81,16 @@ class Generation(Body):
     repetition_penalty: float | None = Field(None, description="Above 0 and up to 10")
     presence_penalty: float | None = Field(None, description="-2 to 2")
     frequency_penalty: float | None = Field(None, description="-2 to 2")
-    logit_bias: dict[str, float] | None = Field(None, description="Token id to -100 .. 100")
-    allowed_token_ids: list[int] | None = Field(None, description="No other token is emitted")
+    logit_bias: Annotated[dict[str, float], Field(max_length=MOST_RULES)] | None = Field(
+        None, description="Token id to -100 .. 100"
+    )
+    allowed_token_ids: Rules | None = Field(None, description="No other token is emitted")
     seed: int | None = Field(None, description="Repeats an answer; -2^63 to 2^64 - 1")
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = Field(
         None, description="Independent answers to each prompt"
     )
-    stop: str | list[str] | None = Field(None, description="Texts that end the answer")
-    stop_token_ids: list[int] | None = Field(None, description="Tokens that end the answer")
+    stop: Text | Texts | None = Field(None, description="Texts that end the answer")
+    stop_token_ids: Rules | None = Field(None, description="Tokens that end the answer")
     include_stop_str_in_output: bool | None = Field(None, description="Leave the stop text in")
     ignore_eos: bool | None = Field(None, description="Go on behind the end of the text")
     min_tokens: int | None = Field(None, description="Shortest answer")
@@ -93,20 +117,23 @@ class TextPart(Body):
     """A part of a message."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class Message(Body):
     """A turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = None
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+
+
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES, fail_fast=True)]
 
 
 class ChatBody(Generation):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Messages
     max_tokens: int | None = Field(None, description="Longest answer; see max_completion_tokens")
     max_completion_tokens: int | None = Field(None, description="Longest answer, in tokens")
     logprobs: bool | None = Field(None, description="Report the log-probability of each token")
@@ -116,7 +143,12 @@ class ChatBody(Generation):
 class CompletionBody(Generation):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: (
+        Text
+        | Annotated[list[Text], Field(max_length=MOST_CHOICES, fail_fast=True)]
+        | Ids
+        | Annotated[list[Ids], Field(max_length=MOST_CHOICES, fail_fast=True)]
+    )
     max_tokens: int | None = Field(None, description="Longest answer, in tokens; default 16")
     logprobs: int | None = Field(None, description="Report so many likely tokens, up to 20")
     echo: bool | None = Field(None, description="Put the prompt in front of the text")
@@ -125,14 +157,14 @@ class CompletionBody(Generation):
 class TokenizeBody(Body):
     """POST /tokenize: one of the two."""
 
-    model: str | None = None
-    prompt: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    model: Text | None = None
+    prompt: Text | None = None
+    messages: Messages | None = None
     return_token_strs: bool | None = None
 
 
 class DetokenizeBody(Body):
     """POST /detokenize."""
 
-    model: str | None = None
-    tokens: list[int]
+    model: Text | None = None
+    tokens: Ids

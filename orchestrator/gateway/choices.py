@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from orchestrator.engines import Engines
 from orchestrator.requests import Event, GenerationRequest
-from outrider.errors import OutriderError
+from outrider.errors import CapacityError, OutriderError
 
 AT_ONCE = 8
 """Choices of one HTTP request that are computed at the same time: half of what a verifier takes
@@ -21,6 +21,26 @@ MOST_UNSENT = 64
 Numbered = tuple[int, Event]
 
 
+class _Places:
+    """The choices of one HTTP request that are being answered, or ask for room: `taken` of them."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(AT_ONCE)
+        self.taken = 0
+        self._left = asyncio.Event()
+
+    def leave(self) -> None:
+        """One has ended, or found no room: those that found none before may look again."""
+        self.taken -= 1
+        self._left.set()
+        self._left = asyncio.Event()
+
+    async def wait_for_leave(self) -> None:
+        """Of another one."""
+        if self.taken:
+            await self._left.wait()
+
+
 async def merged(
     engines: Engines, requests: Sequence[GenerationRequest]
 ) -> AsyncGenerator[Numbered, None]:
@@ -29,19 +49,36 @@ async def merged(
     When the reader leaves, all generations are given up.
     """
     queue: asyncio.Queue[Numbered | Exception | None] = asyncio.Queue(MOST_UNSENT)
-    free = asyncio.Semaphore(AT_ONCE)
+    places = _Places()
 
     async def run(number: int, request: GenerationRequest) -> None:
         try:
-            async with free, contextlib.aclosing(engines.generate(request)) as events:  # type: ignore[type-var]
-                async for event in events:
-                    await queue.put((number, event))
+            async with places.free:
+                while not await answer(number, request):
+                    await places.wait_for_leave()
         except Exception as error:
             if isinstance(error, OutriderError):
                 error.request_id = error.request_id or request.request_id
             await queue.put(error)
         else:
             await queue.put(None)
+
+    async def answer(number: int, request: GenerationRequest) -> bool:
+        """False where there is no room beside others of the same HTTP request."""
+        has_begun = False
+        places.taken += 1
+        try:
+            async with contextlib.aclosing(engines.generate(request)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    has_begun = True
+                    await queue.put((number, event))
+        except CapacityError:
+            if has_begun or places.taken == 1:
+                raise
+            return False
+        finally:
+            places.leave()
+        return True
 
     tasks = [asyncio.create_task(run(*numbered)) for numbered in enumerate(requests)]
     try:

@@ -1,5 +1,6 @@
 """The paths of the HTTP endpoint: convert, generate, convert."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,7 @@ from outrider.version import __version__
 from outrider.vocabulary import TextDecoder, Vocabulary
 
 HEALTH = "/health"
+AGAIN = {"Retry-After": "1"}
 FAILURES: dict[int | str, dict[str, object]] = {
     status: {"model": Failure} for status in (400, 401, 404, 413, 429, 500, 503, 504)
 }
@@ -133,6 +135,11 @@ def routes(desk: Desk) -> APIRouter:
         info = await desk.target()
         return Models(object="list", data=[_model(name, info) for name in desk.shown(info)])
 
+    @router.get("/v1/models/", include_in_schema=False)
+    async def models_too() -> Models:
+        """For clients that end the address with a slash."""
+        return await models()
+
     @router.get("/v1/models/{name:path}", response_model=Model, responses=FAILURES, tags=["OpenAI"])
     async def model(name: str) -> Model:
         """One of them."""
@@ -162,22 +169,24 @@ def routes(desk: Desk) -> APIRouter:
         """The text of token ids."""
         _note_unknown(body, request)
         info = await desk.target(body.model)
-        for token in body.tokens:
+        for token in (min(body.tokens, default=0), max(body.tokens, default=0)):
             require(
                 0 <= token < info.vocab_size,
                 f"tokens has token id {token}; the model knows 0 to {info.vocab_size - 1}",
             )
-        return Detokenized(prompt=text_of(await desk.front.vocabulary(), body.tokens))
+        vocabulary = await desk.front.vocabulary()
+        return Detokenized(prompt=await asyncio.to_thread(text_of, vocabulary, body.tokens))
 
+    @router.head(HEALTH, include_in_schema=False)
     @router.get(HEALTH, tags=["Service"], responses={503: {"model": Failure}})
     async def health() -> Response:
         """200 while requests can be answered, else 503."""
         if desk.front.is_draining:
-            return response_of(refused(503, "the orchestrator is shutting down"))
+            return response_of(refused(503, "the orchestrator is shutting down", headers=AGAIN))
         try:
             await desk.front.model_info()
         except OutriderError as error:
-            return response_of(refused(503, error.message, headers={"Retry-After": "1"}))
+            return response_of(refused(503, error.message, headers=AGAIN))
         return JSONResponse({"status": "ok"})
 
     @router.get("/metrics", tags=["Service"], response_class=PlainTextResponse)
@@ -215,7 +224,9 @@ def _note_unknown(body: Body, request: Request) -> None:
     unknown = unknown_fields(body)
     if unknown:
         get_logger().info(
-            "unknown_fields", request_id=request.state.request_id, fields=sorted(unknown)[:20]
+            "unknown_fields",
+            request_id=request.state.request_id,
+            fields=[name[:40] for name in sorted(unknown)[:20]],
         )
 
 

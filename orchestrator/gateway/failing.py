@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,10 @@ def answered(error: OutriderError, fields: Collection[str] = ()) -> Answered:
         code=row.code,
     )
     headers: dict[str, str] = {}
-    if row.status in (429, 503):
+    if isinstance(error, CapacityError) and error.retry_after_s is None:
+        # It would not fit an idle service either; OpenAI's client obeys this.
+        headers["x-should-retry"] = "false"
+    elif row.status in (429, 503):
         wait_s = error.retry_after_s
         headers["Retry-After"] = str(max(1, math.ceil(RETRY_AFTER_S if wait_s is None else wait_s)))
     return Answered(row.status, Failure(error=problem), headers)
@@ -85,9 +89,9 @@ def misread(problems: Sequence[Any]) -> Answered:
         return refused(400, f"the body is not JSON: {first['ctx']['error']}")
     param = _field(first)
     # A value that may be of several types is told what each of them wanted.
-    wanted = dict.fromkeys(str(p["msg"]) for p in problems if _field(p) == param)
-    got = repr(first.get("input"))
-    got = got if len(got) <= 80 else got[:77] + "..."
+    wanted = dict.fromkeys(str(p["msg"]) for p in problems[:8] if _field(p) == param)
+    # Of a long value, its beginning.
+    got = reprlib.repr(first.get("input"))
     message = f"{param or 'the body'}: {'; or '.join(wanted)}; got {got}"
     return refused(400, message, param=param or None)
 

@@ -1,5 +1,6 @@
 """What every HTTP request passes before anything is read of it: its id, its key, its size."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Collection
@@ -9,8 +10,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from orchestrator.gateway.failing import Answered, refused
+from orchestrator.gateway.failing import Answered, answered, refused
 from orchestrator.gateway.keys import Keys
+from outrider.errors import InternalError, UnavailableError
+from outrider.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -51,8 +54,12 @@ class Guard:
         request_id = asked if _SANE_ID.fullmatch(asked) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
 
+        has_begun = False
+
         async def send_named(message: "Message") -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
             await send(message)
 
@@ -60,7 +67,18 @@ class Guard:
         if problem is not None:
             await response_of(problem)(scope, receive, send_named)
             return
-        await self._app(scope, self._counting(receive), send_named)
+        try:
+            await self._app(scope, self._counting(receive), send_named)
+        except asyncio.CancelledError:
+            # Only the end of the service cancels a request.
+            if not has_begun:
+                ending = UnavailableError("the orchestrator is shutting down; try another one")
+                await response_of(answered(ending))(scope, receive, send_named)
+        except Exception as error:
+            get_logger().error("unexpected_error", request_id=request_id, exc_info=error)
+            if not has_begun:
+                bug = InternalError(f"the endpoint failed; see its log, request {request_id}")
+                await response_of(answered(bug))(scope, receive, send_named)
 
     def _problem(self, path: str, headers: Headers) -> Answered | None:
         if path not in self._open_paths and not self._keys.admit(_key(headers)):

@@ -22,13 +22,14 @@ class Keys:
     """
 
     def __init__(self, given: Iterable[str], file: Path | None = None) -> None:
-        self._given = [_digest(key) for key in given]
+        self._given = [_digest(_checked(key, "the settings")) for key in given]
         self._file = file
         self._filed: list[bytes] = []
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         if file is not None:
-            self._filed = _read(file)
+            # Looked at first: a change while it is read is seen the next time.
             self._seen = _version(file)
+            self._filed = _read(file)
 
     @property
     def are_wanted(self) -> bool:
@@ -53,10 +54,11 @@ class Keys:
         try:
             self._filed = _read(self._file)
         except InvalidArgumentError as error:
-            # Better nobody than those that were meant to be shut out.
-            self._filed = []
+            # Better nobody than those that were meant to be shut out; perhaps only for a moment.
+            self._filed, self._seen = [], None
             get_logger().error("api_keys_lost", problem=error.message)
-        self._seen = version
+        else:
+            self._seen = version
 
 
 def _digest(key: str) -> bytes:
@@ -65,18 +67,29 @@ def _digest(key: str) -> bytes:
 
 def _read(file: Path) -> list[bytes]:
     try:
-        lines = file.read_text("utf-8").splitlines()
+        lines = file.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(
             f"the API keys in {file} cannot be read ({error}); give a text file, a key in each line"
         ) from error
     words = (line.strip() for line in lines)
-    return [_digest(word) for word in words if word and not word.startswith("#")]
+    keys = [word for word in words if word and not word.startswith("#")]
+    return [_digest(_checked(key, str(file))) for key in keys]
 
 
-def _version(file: Path) -> tuple[int, int] | None:
+def _checked(key: str, where: str) -> str:
+    # The key itself is a secret, and is not repeated.
+    if not key.isascii() or not key.isprintable():
+        raise InvalidArgumentError(
+            f"an API key in {where} has characters that no header carries; use printable ASCII"
+        )
+    return key
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
     try:
         found = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    # Whatever way a file is changed or replaced, one of them differs.
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

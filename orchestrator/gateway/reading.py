@@ -35,6 +35,15 @@ UNSUPPORTED: Mapping[str, Callable[[object], bool]] = {
             *("prompt_logprobs", "truncate_prompt_tokens", "continue_final_message"),
             *("chat_template", "chat_template_kwargs", "documents", "web_search_options"),
             *("return_tokens_as_token_ids", "logits_processors", "vllm_xargs"),
+            *(
+                "prompt_embeds",
+                "typical_p",
+                "mirostat",
+                "top_a",
+                "xtc_probability",
+                "dry_multiplier",
+            ),
+            *("top_n_sigma", "mm_processor_kwargs", "reasoning_effort", "logprob_token_ids"),
             *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "grammar"),
         ),
         _is_unset,
@@ -89,6 +98,11 @@ def unknown_fields(body: Body) -> list[str]:
     Raises InvalidArgumentError for one that is known elsewhere and asks for what is not done here.
     """
     unknown: list[str] = []
+    options = getattr(body, "stream_options", None)
+    require(
+        options is None or not (options.model_extra or {}).get("continuous_usage_stats"),
+        "stream_options.continuous_usage_stats is not supported here; include_usage is",
+    )
     for name, value in (body.model_extra or {}).items():
         if name not in UNSUPPORTED:
             unknown.append(name)

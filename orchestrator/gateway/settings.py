@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
+from typing_extensions import Self
 
 from outrider.settings import ServerSettings
 
@@ -57,8 +58,14 @@ class GatewaySettings(ServerSettings):
             value = [value]
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             parts = [part.strip() for item in value for part in item.split(",")]
-            return [part for part in parts if part]
+            if value and not all(parts):
+                raise ValueError("an entry is empty; leave it out, or the setting as a whole")
+            return parts
         return value
+
+    def without_secrets(self) -> Self:
+        """For whoever serves nobody over HTTP."""
+        return self.model_copy(update={"api_key": [], "api_key_file": None})
 
     @model_validator(mode="after")
     def _is_guarded(self) -> "GatewaySettings":

@@ -3,6 +3,7 @@
 Only the fields that are set are sent: an optional one that nobody asked for is not there at all.
 """
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -34,6 +35,9 @@ from orchestrator.requests import EmittedToken, Finished, Stats, TokenLogprob
 from outrider.version import __version__
 
 FINGERPRINT = f"outrider-{__version__}"
+
+LEAST_LOGPROB = -9999.0
+"""As OpenAI tells of what is as good as impossible."""
 
 
 class HeadFields(TypedDict):
@@ -243,6 +247,25 @@ class ChatTelling:
         return {} if self._prompt_ids is None else {"prompt_token_ids": list(self._prompt_ids)}
 
 
+class Offsets:
+    """Where the text of each token begins, by its own bytes: when it was told does not count.
+
+    >>> offsets = Offsets(2)
+    >>> [offsets.push(piece) for piece in (b"ab", b"\\xc3", b"\\xa9", b"c")]
+    [2, 4, 4, 5]
+    """
+
+    def __init__(self, start: int) -> None:
+        self._next = start
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, piece: bytes) -> int:
+        """Of the next token."""
+        offset = self._next
+        self._next += len(self._decoder.decode(piece))
+        return offset
+
+
 @dataclass(slots=True)
 class CompletionTelling:
     """Of /v1/completions. `echoes` and `prompt_ids` have an entry for each prompt, `n` is the
@@ -254,7 +277,7 @@ class CompletionTelling:
     has_token_ids: bool
     echoes: Sequence[str] = ()
     prompt_ids: Sequence[Sequence[int]] = ()
-    _told: dict[int, int] = field(default_factory=dict)
+    _offsets: dict[int, Offsets] = field(default_factory=dict)
 
     def whole(self, answers: Sequence[Answer], extras: Extras) -> Completion:
         """All choices at once."""
@@ -263,7 +286,7 @@ class CompletionTelling:
                 index=index,
                 text=self._echo(index) + answer.text,
                 **_ending(answer.end),
-                logprobs=_completion_logprobs(answer.tokens, len(self._echo(index))),
+                logprobs=_completion_logprobs(answer.tokens, Offsets(len(self._echo(index)))),
                 **self._ids(answer.tokens),
                 **self._prompt(index),
             )
@@ -274,7 +297,7 @@ class CompletionTelling:
     def first(self, index: int) -> Completion | None:
         """The prompt, where it is wanted."""
         text, prompt = self._echo(index), self._prompt(index)
-        self._told[index] = len(text)
+        self._offsets[index] = Offsets(len(text))
         if not text and not prompt:
             return None
         choice = CompletionChoice(index=index, text=text, **_ending(None), logprobs=None, **prompt)
@@ -283,13 +306,12 @@ class CompletionTelling:
     def part(self, index: int, tokens: Sequence[EmittedToken]) -> Completion:
         """More of a choice."""
         text = "".join(token.text for token in tokens)
-        offset = self._told.get(index, 0)
-        self._told[index] = offset + len(text)
+        offsets = self._offsets.setdefault(index, Offsets(0))
         choice = CompletionChoice(
             index=index,
             text=text,
             **_ending(None),
-            logprobs=_completion_logprobs(tokens, offset),
+            logprobs=_completion_logprobs(tokens, offsets),
             **self._ids(tokens),
         )
         return self._outcome([choice])
@@ -339,7 +361,7 @@ def _chat_logprobs(tokens: Sequence[EmittedToken]) -> ChatLogprobs | None:
     entries = [
         ChatLogprob(
             token=_name(token.logprob),
-            logprob=token.logprob.logprob,
+            logprob=_finite(token.logprob.logprob),
             bytes=list(token.logprob.piece),
             top_logprobs=[_likely(top) for top in token.top_logprobs],
         )
@@ -350,27 +372,30 @@ def _chat_logprobs(tokens: Sequence[EmittedToken]) -> ChatLogprobs | None:
 
 
 def _likely(found: TokenLogprob) -> Likely:
-    return Likely(token=_name(found), logprob=found.logprob, bytes=list(found.piece))
+    return Likely(token=_name(found), logprob=_finite(found.logprob), bytes=list(found.piece))
 
 
-def _completion_logprobs(tokens: Sequence[EmittedToken], offset: int) -> CompletionLogprobs | None:
-    names: list[str] = []
-    values: list[float] = []
-    tops: list[dict[str, float]] = []
-    offsets: list[int] = []
-    for token in tokens:
-        if token.logprob is not None:
-            names.append(_name(token.logprob))
-            values.append(token.logprob.logprob)
-            # Two tokens can have one name: the likelier one, which comes first, stays.
-            tops.append({_name(top): top.logprob for top in reversed(token.top_logprobs)})
-            offsets.append(offset)
-        offset += len(token.text)
-    if not names:
+def _completion_logprobs(
+    tokens: Sequence[EmittedToken], offsets: Offsets
+) -> CompletionLogprobs | None:
+    found = [token.logprob for token in tokens if token.logprob is not None]
+    if not found:
         return None
     return CompletionLogprobs(
-        tokens=names, token_logprobs=values, top_logprobs=tops, text_offset=offsets
+        tokens=[_name(own) for own in found],
+        token_logprobs=[_finite(own.logprob) for own in found],
+        # Two tokens can have one name: the likelier one, which comes first, stays.
+        top_logprobs=[
+            {_name(top): _finite(top.logprob) for top in reversed(token.top_logprobs)}
+            for token in tokens
+        ],
+        text_offset=[offsets.push(own.piece) for own in found],
     )
+
+
+def _finite(logprob: float) -> float:
+    """JSON has no infinity."""
+    return max(logprob, LEAST_LOGPROB)
 
 
 def _name(found: TokenLogprob) -> str:

@@ -17,7 +17,10 @@ def configure_logs(service: str, level: LogLevel, log_format: LogFormat) -> None
     """Sets the process up once; every line carries `service`."""
     is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     renderer: structlog.types.Processor = (
-        structlog.processors.JSONRenderer() if is_json else structlog.dev.ConsoleRenderer()
+        structlog.processors.JSONRenderer()
+        if is_json
+        # Not the rich one, which shows variables: prompts, and keys.
+        else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     )
     processors: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -1,5 +1,6 @@
 """Who may ask, how much, and what every response tells."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ import openai
 import pytest
 from gateway.conftest import MODEL, Front
 
+from orchestrator.gateway import endpoints
 from orchestrator.gateway.keys import Keys
 from orchestrator.settings import OrchestratorSettings
 from outrider.errors import InvalidArgumentError
@@ -26,12 +28,14 @@ async def test_a_key_is_needed_where_there_are_keys(front: Front) -> None:
         {"Authorization": "Basic first-key"},
         {"Authorization": "first-key"},
     ):
-        for path in ("/v1/models", "/v1/completions", "/tokenize", "/docs", "/openapi.json"):
+        for path in ("/v1/models", "/v1/completions", "/tokenize", "/metrics", "/docs/", "//docs"):
             answer = await http.post(path, json=TEXT, headers=headers)
             assert answer.status_code == 401, (path, headers)
             assert answer.json()["error"]["code"] == "invalid_api_key"
             assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert (await http.get("/health")).status_code == 200
+    for path in ("/health", "/docs", "/openapi.json"):
+        assert (await http.get(path)).status_code == 200, "a browser has no key"
+    assert (await http.head("/health")).status_code == 200
     for key in ("first-key", "second-key"):
         client = front.openai(base, api_key=key)
         assert (await client.completions.create(model=MODEL, prompt="a", max_tokens=2)).choices
@@ -56,6 +60,10 @@ async def test_a_key_that_is_taken_out_of_the_file_is_refused(front: Front, tmp_
     ]
     file.write_text("bob-key\n")
     assert [await status(key) for key in ("alice-key", "bob-key")] == [401, 200]
+    times = file.stat()
+    file.write_text("eve-key\n")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert [await status(key) for key in ("bob-key", "eve-key")] == [401, 200], "as old, as long"
     file.unlink()
     assert [await status(key) for key in ("alice-key", "bob-key")] == [401, 401]
     file.write_text("alice-key\n")
@@ -68,6 +76,11 @@ def test_keys_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidArgumentError, match="a key in each line"):
         Keys([], tmp_path / "binary")
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbffirst-key\n")
+    assert Keys([], tmp_path / "marked").admit("first-key"), "an editor's mark is no part of it"
+    with pytest.raises(InvalidArgumentError, match="printable ASCII") as caught:
+        Keys(["schl\u00fcssel"])
+    assert "schl" not in str(caught.value)
     (tmp_path / "empty").write_text("# nothing\n")
     assert not Keys([], tmp_path / "empty").admit(""), "a file without keys lets nobody in"
 
@@ -80,14 +93,18 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(
     body = json.dumps({**TEXT, "prompt": "x" * 3000}).encode()
 
     async def parts():  # type: ignore[no-untyped-def]
+        nonlocal sent
         for start in range(0, len(body), 500):
+            sent += 1
             yield body[start : start + 500]
 
+    sent = 0
     content = parts() if is_chunked else body
     headers = {"Content-Type": "application/json"}
     answer = await http.post("/v1/completions", content=content, headers=headers)
     assert answer.status_code == 413, answer.text
     assert "send at most 2048" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["code"] == "request_too_large"
     assert (await http.post("/v1/completions", json=TEXT)).status_code == 200
 
 
@@ -102,6 +119,32 @@ async def test_every_response_has_the_requests_id(front: Front) -> None:
         assert answer.json()["id"] == f"cmpl-{answer.headers['x-request-id']}"
     wrong = await http.post("/v1/completions", json={"prompt": 3})
     assert wrong.headers["x-request-id"]
+
+
+async def test_requests_of_one_id_are_answered_each(front: Front) -> None:
+    """Proxies give one id to many calls, and whoever asks may choose one of another's."""
+    http = front.http(await front.open())
+    body = {"prompt": "hi", "max_tokens": 40, "ignore_eos": True, "seed": 1}
+    headers = {"X-Request-Id": "trace-1"}
+    answers = await asyncio.gather(
+        *(http.post("/v1/completions", json=body, headers=headers) for _ in range(4))
+    )
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
+
+
+async def test_a_bug_is_told_with_the_requests_id_and_breaks_no_connection(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = front.http(await front.open(draft=None))
+    monkeypatch.setattr(endpoints, "chat_job", lambda *_: 1 / 0)
+    chat = {"messages": [{"role": "user", "content": "secret words"}]}
+    for _ in range(3):
+        answer = await http.post("/v1/chat/completions", json=chat)
+        assert answer.status_code == 500
+        assert answer.headers["x-request-id"] in answer.json()["error"]["message"]
+        assert "division" not in answer.text
+    assert (await http.post("/v1/completions", json=TEXT)).status_code == 200
 
 
 async def test_other_sites_pages_may_not_ask_unless_told(front: Front) -> None:

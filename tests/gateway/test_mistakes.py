@@ -1,6 +1,7 @@
 """Whatever goes wrong is told in OpenAI's shape, with the right status, and breaks nothing."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -48,6 +49,18 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str | None]] = [
     ("text", {"echo": True, "logprobs": 1}, "echo is given with logprobs", "echo"),
     ("text", {"best_of": 2}, "best_of is not supported", None),
     ("text", {"suffix": "x"}, "suffix is not supported", None),
+    ("text", {"max_tokens": 2**32}, "less than 2^32", "max_tokens"),
+    ("text", {"top_k": 10**30}, "top_k is", "top_k"),
+    ("text", {"max_drafts": -1}, "max_drafts is -1", "max_drafts"),
+    ("text", {"prompt": "a\ud800"}, "half of a character", "prompt"),
+    ("text", {"prompt": ["a", "\ud800"]}, "got ['a'", None),
+    ("text", {"stop": "\udfff"}, "half of a character", "stop"),
+    ("text", {"structured_outputs": {"regex": "\ud800"}}, "half of a character", None),
+    ("text", {"structured_outputs": {"regex": "a", "grammar": "b"}}, "Extra inputs", None),
+    ("text", {"stream_options": {"continuous_usage_stats": True}}, "is not supported", None),
+    ("text", {"prompt": [None] * 300_000}, "got [None", None),
+    ("text", {"allowed_token_ids": [1] * 5000}, "at most 4096 items", "allowed_token_ids"),
+    ("chat", {"messages": CHAT["messages"] * 9000}, "at most 8192", "messages"),
     ("text", {"max_tokens": -1}, "max_tokens is -1", "max_tokens"),
     ("text", {"prompt": "x" * 9000}, "context", None),
 ]
@@ -59,8 +72,10 @@ async def test_mistakes_are_named_and_nothing_is_left_open(front: Front, is_stre
     for kind, fields, words, param in MISTAKES:
         path = "/v1/chat/completions" if kind == "chat" else "/v1/completions"
         body = {**(CHAT if kind == "chat" else TEXT), **fields, "stream": is_streamed}
-        answer = await http.post(path, json=body)
-        assert answer.status_code == 400, (fields, answer.text)
+        # What httpx cannot spell, JSON can.
+        headers = {"Content-Type": "application/json"}
+        answer = await http.post(path, content=json.dumps(body), headers=headers)
+        assert answer.status_code == 400, (str(fields)[:200], answer.text)
         error = answer.json()["error"]
         assert words in error["message"], (fields, error)
         assert error["type"] == "invalid_request_error"
@@ -132,9 +147,35 @@ async def test_a_full_service_says_when_to_try_again(front: Front) -> None:
         assert refused.status_code == 429
         assert int(refused.headers["Retry-After"]) >= 1
         assert refused.json()["error"]["type"] == "rate_limit_error"
-    client = front.openai(base, max_retries=5)
-    answer = await client.completions.create(model=MODEL, **TEXT)
-    assert answer.choices[0].text, "OpenAI's client tries again by itself"
+        was_refused = asyncio.Event()
+
+        async def note(response: httpx.Response) -> None:
+            if response.status_code == 429:
+                was_refused.set()
+
+        listening = httpx.AsyncClient(event_hooks={"response": [note]})
+        client = front.openai(base, max_retries=5, http_client=listening)
+        asking = asyncio.create_task(client.completions.create(model=MODEL, **TEXT))
+        await was_refused.wait()
+    assert (await asking).choices[0].text, "OpenAI's client tries again by itself"
+
+
+async def test_choices_wait_for_room_that_others_of_their_request_have(front: Front) -> None:
+    verify = await front.local.verify(MODEL, max_sessions=2)
+    base = await front.local.gateway(verify, max_requests=3)
+    http = front.http(base)
+    answer = await http.post("/v1/completions", json={**TEXT, "n": 9, "seed": 1})
+    assert answer.status_code == 200, answer.text
+    assert [choice["index"] for choice in answer.json()["choices"]] == list(range(9))
+
+
+async def test_what_never_fits_is_not_asked_for_again(front: Front) -> None:
+    verify = await front.local.verify(MODEL, kv_tokens=256)
+    http = front.http(await front.local.gateway(verify))
+    answer = await http.post("/v1/completions", json={**TEXT, "max_tokens": 4000})
+    assert answer.status_code == 429
+    assert answer.headers["x-should-retry"] == "false"
+    assert "Retry-After" not in answer.headers
 
 
 async def test_a_verifier_that_is_not_there_is_unavailable(front: Front) -> None:

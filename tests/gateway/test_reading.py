@@ -1,6 +1,7 @@
 """Bodies become requests, and answers shapes, without any service."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -108,17 +109,19 @@ def test_the_histogram_tells_how_many_passes_accepted_how_many() -> None:
 def test_offsets_count_characters_of_echo_and_text() -> None:
     telling = CompletionTelling(Head("id", 0, "m"), 1, has_token_ids=False, echoes=["né"])
     assert telling.first(0) is not None
-    pieces = ["a", "", "éé", "b"]
+    told = ["a", "", "éééé", "b"]
+    pieces = ["a", "éé", "éé", "b"]
     tokens = [
-        EmittedToken(i, piece, "", TokenLogprob(i, -1.0, piece.encode()))
-        for i, piece in enumerate(pieces)
+        EmittedToken(i, text, "", TokenLogprob(i, -math.inf, piece.encode()))
+        for i, (text, piece) in enumerate(zip(told, pieces, strict=True))
     ]
     offsets = []
     for part in (tokens[:2], tokens[2:]):
         found = telling.part(0, part).choices[0].logprobs
         assert found is not None
         offsets += found.text_offset
-    assert offsets == [2, 3, 3, 5]
+        assert found.token_logprobs == [-9999.0] * 2, "JSON has no infinity"
+    assert offsets == [2, 3, 5, 7], "by the bytes of the tokens, however late their text is told"
 
 
 def test_what_nobody_asked_for_is_not_sent() -> None:

@@ -279,6 +279,18 @@ def test_plain_text_beyond_loopback_has_to_be_meant(
     assert read(kind, "--host", host, "--allow-plaintext", *http).host == host
 
 
+def test_a_list_of_keys_without_a_key_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "an entry is empty" in complaint(capsys, "orchestrator", "--api-key", " , ")
+
+
+def test_what_leaves_the_machine_has_no_keys() -> None:
+    settings = read("orchestrator", "--api-key", "k", "--api-key-file", "f")
+    assert (settings.without_secrets().api_key, settings.without_secrets().api_key_file) == (
+        [],
+        None,
+    )
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_loopback_needs_no_leave(host: str) -> None:
     assert read("draft", "--host", host).host == host.replace("localhost", "127.0.0.1")
