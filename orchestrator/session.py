@@ -228,9 +228,10 @@ class Session:
 
     def forgive(self, paused_s: float) -> None:
         """For so long nobody asked for more, and nothing was listened to."""
+        now = time.monotonic()
         for link in (self.verify, *(draft.link for draft in self.team)):
             if link is not None:
-                link.heard_at += paused_s
+                link.heard_at = min(now, link.heard_at + paused_s)
 
     def attached(self, link: AnyLink) -> Attached | None:
         """The draft behind a link, if it still takes part."""

@@ -1,6 +1,8 @@
 """Whole requests through an engine and real services: where answers end, which of several they are,
 what is refused before anything was opened, and drafts that stop helping."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,12 +11,15 @@ from support.drafts import FakeDraft, PatternDraft, SilentDraft, opened
 from support.local import TARGET, Local, Running
 from support.waiting import until
 
+from orchestrator.engine import Engine
 from orchestrator.peers import DraftPeer, VerifyPeer
+from orchestrator.requests import GenerationRequest, Tokens
 from orchestrator.session import Session
+from orchestrator.settings import OrchestratorSettings
 from outrider.client import AsyncClient, Result
 from outrider.errors import InvalidArgumentError
 from outrider.models.scripted import ScriptedLaw
-from outrider.types import AcceptanceMode, FinishReason
+from outrider.types import AcceptanceMode, FinishReason, SamplingParams, StopConditions
 from outrider.v1 import draft_pb2
 
 DRAFT = f"{TARGET},drift=0.2"
@@ -52,6 +57,29 @@ async def test_a_stop_string_cuts_the_answer_that_there_is_without_it(
         assert cut.stats.accepted_tokens == sum(draft.accepted_tokens for draft in cut.stats.drafts)
         assert cut.stats.accepted_tokens == sum(token.is_drafted for token in cut.tokens)
     await until(lambda: verify.model.closed == verify.model.opened, "closing every sequence")
+
+
+async def test_a_reader_that_pauses_longer_than_a_verifier_may_be_silent_loses_nothing(
+    local: Local,
+) -> None:
+    verify = await local.verify()
+    settings = OrchestratorSettings(
+        ray="local", verify=verify.address, draft=[], verdict_timeout_s=0.2
+    )
+    engine = Engine(settings)
+    await engine.start()
+    request = GenerationRequest("r", "hello", SamplingParams(seed=3), StopConditions(400))
+    emitted = 0
+    try:
+        async with contextlib.aclosing(engine.generate(request)) as events:
+            async for event in events:
+                if isinstance(event, Tokens):
+                    if not emitted:
+                        await asyncio.sleep(0.5)  # until its inbox is full and nobody listens
+                    emitted += len(event.tokens)
+    finally:
+        await engine.stop()
+    assert emitted == 400
 
 
 async def test_each_choice_is_replayed_by_seed_and_number_with_any_drafts(local: Local) -> None:
