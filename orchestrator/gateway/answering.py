@@ -13,10 +13,10 @@ from sse_starlette import EventSourceResponse
 from orchestrator.engines import Engines
 from orchestrator.gateway.bodies import Generation
 from orchestrator.gateway.choices import Numbered, merged
+from orchestrator.gateway.extras import Extras, extras_of
 from orchestrator.gateway.failing import answered
 from orchestrator.gateway.gathered import Answer
 from orchestrator.gateway.reading import Job
-from orchestrator.gateway.telling import Extras, extras_of
 from orchestrator.requests import EmittedToken, Finished, Started, Tokens
 from outrider.errors import InternalError, OutriderError, RequestCancelledError
 from outrider.telemetry.logs import get_logger
@@ -25,7 +25,6 @@ T = TypeVar("T")
 DONE = "[DONE]"
 PING_S = 15
 """A comment goes out so often while nothing else does: proxies cut lines that are silent."""
-
 
 UNREAD_S = 60
 """A client that takes nothing for so long has given up: it holds a place that others want."""
@@ -136,9 +135,9 @@ async def _chunks(
         return telling.last(index, event)
 
     try:
-        for chunk in (told(first),):
-            if chunk is not None:
-                yield _data(chunk)
+        opening = told(first)
+        if opening is not None:
+            yield _data(opening)
         async for numbered in events:
             chunk = told(numbered)
             if chunk is not None:

@@ -20,20 +20,18 @@ from orchestrator.gateway.bodies import (
     Generation,
     TokenizeBody,
 )
+from orchestrator.gateway.extras import usage_of
 from orchestrator.gateway.failing import refused
 from orchestrator.gateway.guard import response_of
 from orchestrator.gateway.outcomes import (
     Chat,
     Completion,
     CompletionChoice,
-    CompletionDetails,
     Detokenized,
     Failure,
     Model,
     Models,
-    PromptDetails,
     Tokenized,
-    Usage,
 )
 from orchestrator.gateway.reading import (
     Job,
@@ -43,7 +41,7 @@ from orchestrator.gateway.reading import (
     unknown_fields,
 )
 from orchestrator.gateway.telling import ChatTelling, CompletionTelling, Head
-from orchestrator.requests import Prompt
+from orchestrator.requests import Prompt, Stats
 from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError, require
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo
@@ -95,9 +93,9 @@ def routes(desk: Desk) -> APIRouter:
     )
     async def chat_completions(body: ChatBody, request: Request) -> Response:
         """The next turn of a conversation."""
-        head, info = await _begin(desk, body, request, "chatcmpl")
+        head = await _begin(desk, body, request, "chatcmpl")
         job = chat_job(body, request.state.request_id, desk.default_max_tokens)
-        job, ids = await _with_ids(desk.front, job, body, info)
+        job, ids = await _with_ids(desk.front, job, body)
         telling = ChatTelling(
             head,
             has_token_ids=bool(body.return_token_ids),
@@ -113,10 +111,10 @@ def routes(desk: Desk) -> APIRouter:
     )
     async def completions(body: CompletionBody, request: Request) -> Response:
         """What follows a text, or each of several."""
-        head, info = await _begin(desk, body, request, "cmpl")
+        head = await _begin(desk, body, request, "cmpl")
         job = completion_job(body, request.state.request_id)
         echoes = await _echoes(desk, job) if job.echoes else ()
-        job, ids = await _with_ids(desk.front, job, body, info)
+        job, ids = await _with_ids(desk.front, job, body)
         telling = CompletionTelling(
             head,
             job.n,
@@ -126,7 +124,7 @@ def routes(desk: Desk) -> APIRouter:
         )
         if not job.has_answer:
             require(not body.stream, "max_tokens is 0: there is nothing to stream; set stream off")
-            return await unless_gone(request, _echo_only(desk, job, head, echoes, info))
+            return await unless_gone(request, _echo_only(desk, job, head, echoes))
         return await respond(request, desk.front, job, body, telling)
 
     @router.get("/v1/models", response_model=Models, responses=FAILURES, tags=["OpenAI"])
@@ -211,13 +209,11 @@ def text_of(vocabulary: Vocabulary, tokens: Sequence[int]) -> str:
     return "".join([*map(decoder.push, tokens), decoder.finish()])
 
 
-async def _begin(
-    desk: Desk, body: Generation, request: Request, kind: str
-) -> tuple[Head, ModelInfo]:
+async def _begin(desk: Desk, body: Generation, request: Request, kind: str) -> Head:
     _note_unknown(body, request)
     info = await desk.target(body.model)
     name = body.model or desk.shown(info)[0]
-    return Head(f"{kind}-{request.state.request_id}", int(time.time()), name), info
+    return Head(f"{kind}-{request.state.request_id}", int(time.time()), name)
 
 
 def _note_unknown(body: Body, request: Request) -> None:
@@ -231,7 +227,7 @@ def _note_unknown(body: Body, request: Request) -> None:
 
 
 async def _with_ids(
-    engines: Engines, job: Job, body: Generation, info: ModelInfo
+    engines: Engines, job: Job, body: Generation
 ) -> tuple[Job, list[tuple[int, ...]]]:
     """The prompts' ids, where they are wanted; the job then has them, so that they are those."""
     if not body.return_token_ids:
@@ -262,24 +258,14 @@ async def _echoes(desk: Desk, job: Job) -> list[str]:
     return [await text(prompt) for prompt in job.prompts]
 
 
-async def _echo_only(
-    desk: Desk, job: Job, head: Head, echoes: Sequence[str], info: ModelInfo
-) -> Response:
+async def _echo_only(desk: Desk, job: Job, head: Head, echoes: Sequence[str]) -> Response:
     """The prompts as they are, where no token behind them is wanted."""
     count = sum([len(await _ids_of(desk.front, prompt)) for prompt in job.prompts])
     choices = [
         CompletionChoice(index=i, text=echoes[i // job.n], logprobs=None, finish_reason="length")
         for i in range(job.count)
     ]
-    usage = Usage(
-        prompt_tokens=count,
-        completion_tokens=0,
-        total_tokens=count,
-        prompt_tokens_details=PromptDetails(cached_tokens=0),
-        completion_tokens_details=CompletionDetails(
-            accepted_prediction_tokens=0, rejected_prediction_tokens=0
-        ),
-    )
+    usage = usage_of([Stats(prompt_tokens=count)], 1)
     outcome = Completion(**head.fields, object="text_completion", choices=choices, usage=usage)
     return JSONResponse(outcome.model_dump(exclude_unset=True))
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from orchestrator.gateway.bodies import ChatBody, CompletionBody
+from orchestrator.gateway.extras import Extras, metrics_of, usage_of
 from orchestrator.gateway.gathered import Answer
 from orchestrator.gateway.reading import chat_job, completion_job, unknown_fields
-from orchestrator.gateway.telling import CompletionTelling, Extras, Head, metrics_of, usage_of
+from orchestrator.gateway.telling import CompletionTelling, Head
 from orchestrator.requests import EmittedToken, Stats, TokenLogprob, Tokens
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.types import AcceptanceMode, Grammar
