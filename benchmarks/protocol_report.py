@@ -294,12 +294,12 @@ process takes of the {result["machine"]["cores"]} that there are, and the *gap* 
 waits for its own service. A round under rejection is decided session by session, the others'
 together. What it does not show: how near a machine with a core for each process would come.
 
-More drafts for one client: at commit d7bfdf3 one, two and four drafts brought 4.1, 4.3 and 4.4 tokens a
-pass (`--clients 1 --drafts 1,2,4 --target-step-ms 160 --target-row-ms 0.8 --draft-step-ms 16
---tokens 512`), where simulated trees bring 3.8, 4.4 and 4.8. A node that several drafts name has the
-highest of their chances, which is too high by then: where four say 0.75 it was right in 53% of
-the places. A logarithmic pool of what they say, its weights learned from committed tokens, brought
-4 to 5% more in the simulation; it is not built.
+More drafts for one client: at commit d7bfdf3 one, two and four drafts brought 4.1, 4.3 and 4.4
+tokens a pass (`--clients 1 --drafts 1,2,4 --target-step-ms 160 --target-row-ms 0.8
+--draft-step-ms 16 --tokens 512`), where simulated trees bring 3.8, 4.4 and 4.8. A node that several
+drafts name has the highest of their chances, which is too high by then: where four say 0.75 it was
+right in 53% of the places. A logarithmic pool of what they say, its weights learned from committed
+tokens, brought 4 to 5% more in the simulation; it is not built.
 
 ## Clients that a target serves
 

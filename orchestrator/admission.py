@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.requests import GenerationRequest
 from outrider.errors import InvalidArgumentError, NotFoundError
-from outrider.types import ModelInfo, StopConditions
+from outrider.types import ModelInfo
 
 
 def check_target(request: GenerationRequest, target: ModelInfo) -> None:
@@ -22,9 +22,11 @@ def check_target(request: GenerationRequest, target: ModelInfo) -> None:
                 )
 
 
-def check_room(prompt_ids: Sequence[int], stop: StopConditions, target: ModelInfo) -> None:
-    """Raises InvalidArgumentError where the shortest answer does not fit behind the prompt."""
-    length, context = len(prompt_ids), target.context_tokens
+def check_room(prompt_ids: Sequence[int], request: GenerationRequest, target: ModelInfo) -> None:
+    """Raises InvalidArgumentError where the shortest answer does not fit behind the prompt, or what
+    was delivered of it does not.
+    """
+    length, context, stop = len(prompt_ids), target.context_tokens, request.stop
     if length >= context:
         raise InvalidArgumentError(
             f"the prompt has {length} tokens and the model's context is {context}; "
@@ -36,11 +38,17 @@ def check_room(prompt_ids: Sequence[int], stop: StopConditions, target: ModelInf
             f"context is {context}; shorten the prompt, or give at most {context - length} "
             "min_tokens"
         )
+    if length + len(request.delivered_ids) > context:
+        raise InvalidArgumentError(
+            f"the prompt has {length} tokens, {len(request.delivered_ids)} are delivered and the "
+            f"model's context is {context}; give those of this request"
+        )
 
 
 def _named_ids(request: GenerationRequest) -> Iterator[tuple[str, Iterable[int]]]:
     sampling = request.sampling
     yield "the prompt", (part for part in request.prompt if isinstance(part, int))
+    yield "delivered_ids", request.delivered_ids
     yield "logit_bias", (token for token, _ in sampling.logit_bias)
     yield "allowed_token_ids", sorted(sampling.allowed_token_ids or ())
     yield "banned_token_ids", sorted(sampling.banned_token_ids)

@@ -4,11 +4,11 @@ ends the text.
 Knows no links and no plans.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from orchestrator.requests import EmittedToken, GenerationRequest, TokenLogprob
-from outrider.errors import InternalError
+from outrider.errors import InternalError, InvalidArgumentError
 from outrider.text import TextStream
 from outrider.types import FinishReason, Verdict
 from outrider.vocabulary import Vocabulary
@@ -32,6 +32,12 @@ class Answer:
             include_stop_string=request.include_stop_string,
             min_tokens=request.stop.min_tokens,
         )
+        self._pass_over(request.delivered_ids)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self._text.stop_string is not None
 
     @property
     def stop_string(self) -> str:
@@ -52,13 +58,23 @@ class Answer:
         texts: list[str] = []
         for token in verdict.tokens:
             texts.append(self._text.push(token))
-            if self._text.stop_string is not None:
+            if self.is_complete:
                 verdict = _cut(verdict, len(texts))
                 break
         if verdict.finish_reason is not None:
             texts[-1] += self._text.finish()
         tokens = tuple(self._token(verdict, index, text) for index, text in enumerate(texts))
         return verdict, tokens
+
+    def _pass_over(self, delivered_ids: Sequence[int]) -> None:
+        """Reads what the caller has, so that the next text begins where its text ends."""
+        for count, token in enumerate(delivered_ids, start=1):
+            self._text.push(token)
+            if self.is_complete and count < len(delivered_ids):
+                raise InvalidArgumentError(
+                    f"the stop string {self.stop_string!r} ends the answer after {count} of "
+                    f"{len(delivered_ids)} delivered tokens; give those of this request"
+                )
 
     def _token(self, verdict: Verdict, index: int, text: str) -> EmittedToken:
         token = verdict.tokens[index]

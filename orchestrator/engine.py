@@ -137,7 +137,7 @@ class Engine:
             target = await self._peers.verify.ready()
             check_target(request, target)
             prompt_ids = await self.tokenize(request.prompt)
-            check_room(prompt_ids, request.stop, target)
+            check_room(prompt_ids, request, target)
             session = Session(
                 self._settled(request),
                 prompt_ids,
@@ -158,15 +158,17 @@ class Engine:
 
     async def _admit(self, session: Session) -> None:
         """Drafts are asked once the verifier has taken the session: a refused one costs nothing."""
+        if session.finish_reason is not None:
+            return  # the caller had the whole answer, and lost only its end
         session.open_verify(self._peers.verify, has_drafts=bool(self._wanted(session)))
         arrival = await self._next(session)
         if arrival.error is not None:
             raise arrival.error
-        if isinstance(arrival.message, Opened):
-            session.note_opened(arrival.message)
-            self._attach_all(session)
-        else:
+        if not isinstance(arrival.message, Opened):
             raise InternalError("the verifier's first message was not that the session is open")
+        session.note_opened(arrival.message)
+        if session.finish_reason is None:
+            self._attach_all(session)
 
     def _settled(self, request: GenerationRequest) -> GenerationRequest:
         """With a seed and a mode: drawn, and the deployment's, where the request has none."""

@@ -5,7 +5,7 @@ Knows no gRPC and no HTTP.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from orchestrator.engines import Engines
 from orchestrator.metrics import FrontMetrics
@@ -15,6 +15,8 @@ from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
 from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
+
+Generate = Callable[[GenerationRequest], AsyncIterator[Event]]
 
 CLUSTER_S = 5.0
 """Longer nobody who asks for metrics waits for services that do not answer."""
@@ -28,7 +30,7 @@ class Front:
         self.is_draining = False
         """Whether it was told to."""
         self._engines = engines
-        self._running = 0
+        self._admitted = 0
         self._idle = asyncio.Event()
 
     async def model_info(self) -> ModelInfo:
@@ -51,11 +53,29 @@ class Front:
         """What every service runs on, and the lines to them, measured now."""
         return await self._engines.diagnose(with_bandwidth=with_bandwidth)
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-        """Started, then Tokens for each verdict, then Finished."""
+    @contextlib.contextmanager
+    def admission(self) -> Iterator[Generate]:
+        """What one request begins its generations with; those that it begins when the service has
+        been told to drain, too, so that it is answered whole. Raises UnavailableError where that
+        has been before.
+        """
         if self.is_draining:
             raise UnavailableError("the orchestrator is shutting down; try another one")
-        self._running += 1
+        self._admitted += 1
+        try:
+            yield self._generate
+        finally:
+            self._admitted -= 1
+            self._idle.set()
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Started, then Tokens for each verdict, then Finished."""
+        with self.admission() as generate:
+            async with contextlib.aclosing(generate(request)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+
+    async def _generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         self.metrics.running.inc()
         outcome = "abandoned"
         try:
@@ -73,8 +93,6 @@ class Front:
             if outcome:
                 self.metrics.note_ended(outcome)
             self.metrics.running.dec()
-            self._running -= 1
-            self._idle.set()
 
     async def look(self) -> None:
         """Brings what is counted of the services up to date, if they can be asked."""
@@ -107,7 +125,7 @@ class Front:
     async def drain(self) -> None:
         """Returns when the running requests have ended."""
         self.is_draining = True
-        while self._running:
+        while self._admitted:
             self._idle.clear()
             await self._idle.wait()
 

@@ -104,7 +104,8 @@ class FrontMetrics:
         self._resumes.inc(stats.resumes)
         self._messages.inc(stats.messages)
         self._bytes.inc(stats.wire_bytes)
-        self._first.observe(stats.first_token_us / 1e6)
+        if stats.emitted_tokens:
+            self._first.observe(stats.first_token_us / 1e6)
         self._whole.observe(stats.total_us / 1e6)
         if stats.emitted_tokens > 1:
             spent_us = stats.total_us - stats.first_token_us

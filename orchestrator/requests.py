@@ -1,10 +1,12 @@
 """What goes into the engine and what comes out of it. Knows no gRPC, no Ray and no HTTP."""
 
-from dataclasses import dataclass, field
+import re
+import uuid
+from dataclasses import dataclass, field, replace
 
 from orchestrator.guesses import Guesses
-from outrider.errors import InvalidArgumentError
-from outrider.seeds import MAX_CHOICE
+from outrider.errors import InternalError, InvalidArgumentError
+from outrider.seeds import MAX_CHOICE, choice_seed, resumed_seed
 from outrider.text import check_stop_strings
 from outrider.types import (
     MAX_LOGPROBS,
@@ -15,8 +17,15 @@ from outrider.types import (
     StopConditions,
 )
 
+_SANE_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
 Prompt = str | tuple[tuple[str, str], ...] | tuple[int, ...]
 """Raw text, (role, content) messages, or token ids."""
+
+
+def request_id_of(asked: str) -> str:
+    """The caller's own id of a request, where it is a sane one; else a new one."""
+    return asked if _SANE_ID.fullmatch(asked) else uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,8 @@ class GenerationRequest:
     None in a draft option and in `mode`, which takes the place of `sampling.mode`, means the
     deployment's default. `logprobs` None: none are reported; otherwise of each token and of so many
     most likely ones. `choice_index` tells which of several independent answers to one seed this is.
+    The answer goes on behind `delivered_ids`, tokens of it that the caller has from a stream that
+    broke; max_tokens and min_tokens count them.
     """
 
     request_id: str
@@ -41,6 +52,7 @@ class GenerationRequest:
     include_stop_string: bool = False
     logprobs: int | None = None
     choice_index: int = 0
+    delivered_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_stop_strings(self.stop_strings)
@@ -53,6 +65,11 @@ class GenerationRequest:
         if not 0 <= self.choice_index <= MAX_CHOICE:
             raise InvalidArgumentError(
                 f"choice_index is {self.choice_index}; give 0 to {MAX_CHOICE}"
+            )
+        if len(self.delivered_ids) > self.stop.max_tokens:
+            raise InvalidArgumentError(
+                f"{len(self.delivered_ids)} tokens are delivered and max_tokens is "
+                f"{self.stop.max_tokens}; give one that counts them"
             )
         if self.max_drafts is not None and not 0 <= self.max_drafts < 2**32:
             raise InvalidArgumentError(
@@ -67,10 +84,24 @@ class GenerationRequest:
                     f"{name} is {value}; give 1 to {most} (max_drafts 0 turns drafting off)"
                 )
 
+    def settled_sampling(self) -> SamplingParams:
+        """What verifier and drafts sample by: each choice with its own seed, and what follows a
+        stream that broke as `resumed_seed` says. The engine has given it a seed and a mode.
+        """
+        if self.sampling.seed is None or self.mode is None:
+            raise InternalError("a session needs a seed and a mode; the engine has to settle them")
+        seed = choice_seed(self.sampling.seed, self.choice_index)
+        sampling = replace(self.sampling, seed=seed, mode=self.mode)
+        if sampling.draws_proposals:
+            return replace(sampling, seed=resumed_seed(seed, len(self.delivered_ids)))
+        return sampling
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Generation has started. `seed` is the request's; its choice has one derived from it."""
+    """Generation has started. `seed` is the request's; its choice has one derived from it. It goes
+    on behind `delivered_tokens` that the caller has.
+    """
 
     request_id: str
     seed: int
@@ -78,6 +109,8 @@ class Started:
     drafts: tuple[str, ...]
     notices: tuple[str, ...]
     mode: AcceptanceMode
+    model: str = ""
+    delivered_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +203,15 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Generation has ended; `stop_string` ended the text, if any did."""
+    """Generation has ended; `stop_string` or `stop_token`, one that the request names, ended the
+    text, if either did.
+    """
 
     finish_reason: FinishReason
     stats: Stats
     notices: tuple[str, ...]
     stop_string: str = ""
+    stop_token: int | None = None
 
 
 Event = Started | Tokens | Finished

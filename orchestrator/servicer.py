@@ -1,7 +1,6 @@
 """gRPC in, engine events out: convert, call, convert."""
 
 import contextlib
-import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from orchestrator.requests import (
     Stats,
     TokenLogprob,
     Tokens,
+    request_id_of,
 )
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -30,6 +30,7 @@ from outrider.wire.convert_sampling import (
     sampling_from,
     stop_from,
 )
+from outrider.wire.errors import REQUEST_ID
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_MESSAGES = 8192
@@ -71,7 +72,8 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self, request: orchestrator_pb2.GenerateRequest, context: Context
     ) -> AsyncIterator[orchestrator_pb2.GenerateResponse]:
         """Started, tokens of each verdict, finished."""
-        request_id = uuid.uuid4().hex
+        metadata = dict(context.invocation_metadata() or ())
+        request_id = request_id_of(str(metadata.get(REQUEST_ID, "")))
         try:
             events = self._engines.generate(request_from(request, request_id))
             async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
@@ -88,6 +90,7 @@ def request_from(message: orchestrator_pb2.GenerateRequest, request_id: str) -> 
         ("bytes", message.ByteSize(), MAX_REQUEST_BYTES),
         ("messages", len(message.chat.messages), MAX_MESSAGES),
         ("token ids", len(message.token_ids.ids), MAX_TOKEN_IDS),
+        ("delivered token ids", len(message.delivered_ids), MAX_TOKEN_IDS),
     ):
         if size > most:
             raise InvalidArgumentError(f"the request has {size} {what}; give at most {most}")
@@ -110,6 +113,7 @@ def request_from(message: orchestrator_pb2.GenerateRequest, request_id: str) -> 
         include_stop_string=message.include_stop_string,
         logprobs=message.logprobs if message.HasField("logprobs") else None,
         choice_index=message.choice_index,
+        delivered_ids=tuple(message.delivered_ids),
     )
 
 
@@ -140,6 +144,8 @@ def event_to(event: Event) -> orchestrator_pb2.GenerateResponse:
                 drafts=event.drafts,
                 notices=event.notices,
                 mode=mode_to(event.mode),
+                model=event.model,
+                delivered_tokens=event.delivered_tokens,
             )
         )
     if isinstance(event, Tokens):

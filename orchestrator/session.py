@@ -8,7 +8,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from orchestrator.answer import Answer
@@ -27,7 +26,6 @@ from orchestrator.team import Team
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.pass_times import PassTimes
 from outrider.plans import MAX_DRAFT_INDEX
-from outrider.seeds import choice_seed
 from outrider.tree import TokenTree
 from outrider.types import (
     DRAFT_INDEX_SHIFT,
@@ -35,7 +33,6 @@ from outrider.types import (
     DraftOpening,
     FinishReason,
     ModelInfo,
-    SamplingParams,
     Verdict,
     VerifyOpening,
 )
@@ -80,17 +77,19 @@ class Session:
         # Whoever asks may give two requests one id; a session's name overtakes its namesake.
         self.name = f"{request.request_id[:64]}.{secrets.token_hex(8)}"
         self.prompt_ids = prompt_ids
-        self.sampling = sampling_of(request)
+        self.sampling = request.settled_sampling()
         self.target = target
         self.limits = limits
         self.inbox: asyncio.Queue[Arrival] = asyncio.Queue(INBOX_ARRIVALS)
-        self.tree = TokenTree()
+        self.tree = TokenTree(request.delivered_ids)
         self.stats = Stats(prompt_tokens=len(prompt_ids))
         self.notices: list[str] = []
         self.finish_reason: FinishReason | None = None
         self.verify: VerifyStream | None = None
         self.team = Team(draws=self.sampling.draws_proposals)
         self._answer = Answer(request, vocabulary, self._author)
+        if self._answer.is_complete:
+            self.finish_reason = FinishReason.STOP
         self._names: dict[int, DraftStats] = {}
         self._ended: Counter[str] = Counter()
         self._spared: Counter[str] = Counter()
@@ -222,9 +221,12 @@ class Session:
         self._wait_for_nobody_gone()
 
     def note_opened(self, opened: Opened) -> None:
-        """How much of the prompt the target had cached; a resumed session reuses more."""
+        """How much of the prompt the target had cached; a resumed session reuses more. And whether
+        what was delivered to the caller is the whole answer.
+        """
+        self.finish_reason = self.finish_reason or opened.finish_reason
         if not self.stats.resumes:
-            self.stats.cached_tokens = opened.cached_tokens
+            self.stats.cached_tokens = min(opened.cached_tokens, len(self.prompt_ids))
 
     def forgive(self, paused_s: float) -> None:
         """For so long nobody asked for more, and nothing was listened to."""
@@ -297,6 +299,8 @@ class Session:
             tuple(draft.stats.name for draft in self.drafts.values()),
             tuple(self.notices),
             self.sampling.mode,
+            self.target.model_name,
+            len(self.request.delivered_ids),
         )
 
     def finished(self) -> Finished:
@@ -307,7 +311,10 @@ class Session:
         self.stats.messages, self.stats.wire_bytes = self._wire
         self.stats.total_us = self._elapsed_us()
         new_notices = tuple(self.notices[self._notices_given :])
-        return Finished(self.finish_reason, self.stats, new_notices, self._answer.stop_string)
+        named = self.request.stop.named(self.tree.committed[-1:], self.target.eos_token_ids)
+        return Finished(
+            self.finish_reason, self.stats, new_notices, self._answer.stop_string, named
+        )
 
     def close(self) -> None:
         """Ends every link; the services free what they held."""
@@ -379,13 +386,3 @@ class Session:
 
     def _elapsed_us(self) -> int:
         return (time.perf_counter_ns() - self._started_ns) // 1000
-
-
-def sampling_of(request: GenerationRequest) -> SamplingParams:
-    """What verifier and drafts sample by: each choice with its own seed."""
-    sampling = request.sampling
-    if sampling.seed is None or request.mode is None:
-        raise InternalError("a session needs a seed and a mode; the engine has to settle them")
-    return replace(
-        sampling, seed=choice_seed(sampling.seed, request.choice_index), mode=request.mode
-    )

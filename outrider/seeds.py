@@ -1,4 +1,4 @@
-"""Which seed each of several answers to one request uses. Knows no random numbers."""
+"""Which seeds derive from that of a request. Knows no random numbers."""
 
 import hashlib
 
@@ -22,7 +22,22 @@ def choice_seed(seed: int, choice: int) -> int:
         raise InvalidArgumentError(f"seed is {seed}; give a whole number from 0 to 2^64 - 1")
     if not 0 <= choice <= MAX_CHOICE:
         raise InvalidArgumentError(f"choice is {choice}; give a whole number from 0 to 1023")
-    if choice == 0:
-        return seed
-    name = b"outrider choice" + seed.to_bytes(8, "little") + choice.to_bytes(4, "little")
-    return int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
+    return seed if choice == 0 else _derived(b"outrider choice", seed, choice)
+
+
+def resumed_seed(seed: int, delivered: int) -> int:
+    """The seed, 64 bits, of what follows `delivered` tokens (below 2^32) whose stream broke, where
+    drafts draw: derived as for choices, over "outrider resumed" and the count.
+
+    Drafts that begin anew would draw their numbers once more, and the tokens that were delivered
+    may have been chosen after a look at them (block verification).
+
+    >>> resumed_seed(7, 0)
+    7
+    """
+    return seed if delivered == 0 else _derived(b"outrider resumed", seed, delivered)
+
+
+def _derived(name: bytes, seed: int, number: int) -> int:
+    whole = name + seed.to_bytes(8, "little") + number.to_bytes(4, "little")
+    return int.from_bytes(hashlib.sha256(whole).digest()[:8], "little")

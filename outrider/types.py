@@ -1,7 +1,7 @@
 """The frozen dataclasses that travel between the rooms. They know no torch and no gRPC."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -103,8 +103,8 @@ class SamplingParams:
             f"seed is {self.seed}; give a whole number from 0 to 2^64 - 1",
         )
         require(
-            0 < self.repetition_penalty <= 10,
-            f"repetition_penalty is {self.repetition_penalty}; give a number above 0 and up to 10",
+            0.01 <= self.repetition_penalty <= 10,
+            f"repetition_penalty is {self.repetition_penalty}; give a number from 0.01 to 10",
         )
         for name in ("frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
@@ -168,6 +168,13 @@ class StopConditions:
     def ends(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
         """The tokens that end the text of a model with these end-of-sequence ids."""
         return self.stop_token_ids | (frozenset() if self.ignore_eos else frozenset(eos_token_ids))
+
+    def named(self, last: Sequence[int], eos_token_ids: Iterable[int]) -> int | None:
+        """The token at the end of `last`, where it ends the text because the request says so, and
+        not as one of the model's own ends.
+        """
+        own = () if self.ignore_eos else eos_token_ids
+        return next((t for t in last[-1:] if t in self.stop_token_ids and t not in own), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,10 +350,9 @@ class VerifyOpening:
             self.sampling.seed is not None, "the seed is unset; the orchestrator has to draw one"
         )
         require(
-            len(self.emitted_ids) < self.stop.max_tokens,
+            len(self.emitted_ids) <= self.stop.max_tokens,
             f"{len(self.emitted_ids)} tokens are emitted already and max_tokens is "
-            f"{self.stop.max_tokens}; "
-            "nothing is left to generate",
+            f"{self.stop.max_tokens}; give one that counts them",
         )
 
 

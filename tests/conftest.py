@@ -6,8 +6,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from support.local import Local
 from support.processes import Processes
+
+# The traceback that structlog shows otherwise, with all variables, takes seconds.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 # Several processes share the cores: spinning thread pools would starve one another.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -26,7 +26,7 @@ from outrider.selection import Selection
 from outrider.telemetry.logs import get_logger
 from outrider.tree import TokenTree
 from outrider.types import VerifyOpening
-from verify_service.sessions import Session
+from verify_service.sessions import Session, reached_end
 from verify_service.settings import VerifySettings
 from verify_service.settled import Batch
 from verify_service.trees import Trees
@@ -72,6 +72,8 @@ class Scheduler:
             job = self._workers.start(lambda: self.verifier.history(opening))
         try:
             history = self.verifier.history(opening) if job is None else await job.result()
+            limit = self._answer(opening) - len(opening.prompt_ids)
+            at_end = reached_end(opening, history, limit)
             sequence = await self._thread.open(
                 lambda: self.verifier.open((*opening.prompt_ids, *opening.emitted_ids)),
                 self.verifier.close,
@@ -81,14 +83,14 @@ class Scheduler:
                 self._leave(opening)
             else:
                 job.when_over(lambda: self._leave(opening))
-        context_tokens = self.verifier.model.info.context_tokens
         session = Session(
             opening,
             sequence,
             history,
-            min(opening.stop.max_tokens, context_tokens - len(opening.prompt_ids)),
+            limit,
             TokenTree(opening.emitted_ids, capacity=self._settings.max_tree_nodes),
             time.monotonic(),
+            at_end=at_end,
         )
         self._overtake(opening.session_id)  # another one may have been opened at the same time
         self._sessions[opening.session_id] = session
@@ -265,11 +267,12 @@ class Scheduler:
         info = self.verifier.model.info
         if self._is_draining:
             raise UnavailableError("the verifier is shutting down; try another one")
-        length = len(opening.prompt_ids) + len(opening.emitted_ids)
-        if length >= info.context_tokens:
+        length = len(opening.prompt_ids)
+        if length >= info.context_tokens or length + len(opening.emitted_ids) > info.context_tokens:
             raise InvalidArgumentError(
-                f"the prompt has {length} tokens and the model's context is "
-                f"{info.context_tokens}; shorten the prompt to leave room for an answer"
+                f"the prompt has {length} tokens, {len(opening.emitted_ids)} are emitted and the "
+                f"model's context is {info.context_tokens}; shorten the prompt to leave room for "
+                "an answer"
             )
         for token in (*opening.prompt_ids, *opening.emitted_ids):
             if token >= info.vocab_size:

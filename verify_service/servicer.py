@@ -16,6 +16,7 @@ from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import chunk_from, info_to, verdict_to, verify_opening_from
 from outrider.wire.convert_host import host_to
 from outrider.wire.convert_plan import policy_from
+from outrider.wire.convert_sampling import finish_to
 from outrider.wire.diagnosing import Teller
 from verify_service.scheduler import Scheduler
 from verify_service.sessions import MAX_UNREAD_VERDICTS, Session
@@ -92,9 +93,11 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
         session = await self._scheduler.open(verify_opening_from(first.open))
         reader = asyncio.create_task(self._read(request_iterator, session))
         try:
-            opened = verify_pb2.VerifyOpened(cached_tokens=session.cached_tokens)
+            opened = verify_pb2.VerifyOpened(
+                cached_tokens=session.cached_tokens, finish_reason=finish_to(session.at_end)
+            )
             yield verify_pb2.VerifyResponse(opened=opened)
-            while True:
+            while session.at_end is None:
                 # Looked at first: verdicts that fell before it are still told before it.
                 error = session.error
                 verdicts = session.read()

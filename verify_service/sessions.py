@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from outrider.errors import CapacityError, OutriderError
+from outrider.errors import CapacityError, InvalidArgumentError, OutriderError
 from outrider.models.base import ModelSequence
 from outrider.plans import ReadinessPolicy
 from outrider.sampling.history import History
@@ -30,7 +30,8 @@ class Session:
     Two threads share it: the model's has the tree, the policy and all that passes change, which it
     lends (`Trees`) while the model runs; the event loop leaves what arrives in `_news`, reads
     verdicts, and may end it. `history` is the one at the committed tip; passes bring its next one
-    (`Outcome.history`). Of what it was opened with `cached_tokens` had KV before any pass.
+    (`Outcome.history`). Of what it was opened with `cached_tokens` had KV before any pass; `at_end`
+    tells why nothing follows it, where that is so.
     """
 
     opening: VerifyOpening
@@ -42,6 +43,7 @@ class Session:
     policy: ReadinessPolicy = field(init=False)
     cached_tokens: int = field(init=False)
     noise: PhiloxNoise = field(init=False)
+    at_end: FinishReason | None = None
     error: OutriderError | None = None
     finish_reason: FinishReason | None = None
     round_index: int = 0
@@ -57,6 +59,7 @@ class Session:
         self.cached_tokens = len(self.sequence.tokens)
         self.noise = PhiloxNoise(self.opening.sampling.seed or 0)
         self.last_verdict_at = self.opened_at
+        self.finish_reason = self.at_end
 
     @property
     def length(self) -> int:
@@ -261,3 +264,23 @@ class Session:
         if len(tokens) >= room:
             return tokens[:room], FinishReason.LENGTH
         return tokens, None
+
+
+def reached_end(opening: VerifyOpening, history: History, limit: int) -> FinishReason | None:
+    """Why nothing follows the emitted tokens: whoever lost a stream with them cannot know. None:
+    more does.
+
+    Raises InvalidArgumentError where they break the grammar.
+    """
+    emitted, grammar = opening.emitted_ids, history.grammar
+    if emitted and emitted[-1] in history.ends:
+        return FinishReason.STOP
+    if emitted and grammar is not None:
+        if grammar.is_finished:
+            return FinishReason.STOP
+        if grammar.is_over:
+            raise InvalidArgumentError(
+                f"the {len(emitted)} tokens emitted before do not match the grammar; give those "
+                "of this request"
+            )
+    return None if len(emitted) < limit else FinishReason.LENGTH

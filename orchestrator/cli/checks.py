@@ -9,7 +9,7 @@ from outrider.client.request import GenerateOptions
 class _Unsent(BaseClient[None]):
     """Makes requests as every client does, and drops them."""
 
-    def _send(self, request: object, timeout_s: float) -> None:
+    def _send(self, call: object, request: object) -> None:
         pass
 
 

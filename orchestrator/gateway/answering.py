@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 
-from orchestrator.engines import Engines
+from orchestrator.front import Front
 from orchestrator.gateway.bodies import Generation
 from orchestrator.gateway.choices import Numbered, merged
 from orchestrator.gateway.extras import Extras, extras_of
@@ -55,12 +55,12 @@ class Telling(Protocol):
 
 
 async def respond(
-    request: Request, engines: Engines, job: Job, body: Generation, telling: Telling
+    request: Request, front: Front, job: Job, body: Generation, telling: Telling
 ) -> Response:
     """The response; raises what goes wrong before its first byte."""
     if not body.stream:
-        return await unless_gone(request, _whole(engines, job, telling))
-    events = merged(engines, job.requests())
+        return await unless_gone(request, _whole(front, job, telling))
+    events = merged(front, job.requests())
     try:
         first = await unless_gone(request, _next(events))
     except BaseException:
@@ -97,9 +97,9 @@ async def _has_left(request: Request) -> None:
         pass
 
 
-async def _whole(engines: Engines, job: Job, telling: Telling) -> Response:
+async def _whole(front: Front, job: Job, telling: Telling) -> Response:
     answers = [Answer() for _ in range(job.count)]
-    async with contextlib.aclosing(merged(engines, job.requests())) as events:
+    async with contextlib.aclosing(merged(front, job.requests())) as events:
         async for index, event in events:
             answers[index].take(event)
     outcome = telling.whole(answers, extras_of(answers, job.n))

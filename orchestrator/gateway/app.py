@@ -10,13 +10,14 @@ from starlette.middleware.cors import CORSMiddleware
 from orchestrator.gateway.bodies import ChatBody, CompletionBody
 from orchestrator.gateway.endpoints import HEALTH, Desk, routes
 from orchestrator.gateway.failing import answered, misread, refused
-from orchestrator.gateway.guard import REQUEST_ID, Guard, response_of
+from orchestrator.gateway.guard import Guard, response_of
 from orchestrator.gateway.keys import Keys
 from orchestrator.gateway.reading import UNSUPPORTED
 from orchestrator.gateway.settings import GatewaySettings
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.version import __version__
+from outrider.wire.errors import REQUEST_ID
 
 OPEN_PATHS = frozenset({HEALTH, "/docs", "/openapi.json"})
 """Asked for by what has no key: load balancers, and browsers that only look. They tell no secret.

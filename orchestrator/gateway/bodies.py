@@ -78,7 +78,7 @@ class Generation(Body):
     top_p: float | None = Field(None, description="Above 0 and up to 1")
     top_k: int | None = Field(None, description="0 or -1: all tokens")
     min_p: float | None = Field(None, description="From 0 to below 1")
-    repetition_penalty: float | None = Field(None, description="Above 0 and up to 10")
+    repetition_penalty: float | None = Field(None, description="From 0.01 to 10")
     presence_penalty: float | None = Field(None, description="-2 to 2")
     frequency_penalty: float | None = Field(None, description="-2 to 2")
     logit_bias: Annotated[dict[str, float], Field(max_length=MOST_RULES)] | None = Field(

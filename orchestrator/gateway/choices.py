@@ -1,13 +1,13 @@
 """The events of several generations as one stream.
 
-Knows engines; knows no HTTP.
+Knows the front; knows no HTTP.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
-from orchestrator.engines import Engines
+from orchestrator.front import Front, Generate
 from orchestrator.requests import Event, GenerationRequest
 from outrider.errors import CapacityError, OutriderError
 
@@ -42,12 +42,22 @@ class _Places:
 
 
 async def merged(
-    engines: Engines, requests: Sequence[GenerationRequest]
+    front: Front, requests: Sequence[GenerationRequest]
 ) -> AsyncGenerator[Numbered, None]:
     """Each event with the number of its request, as they come; the first error ends all of them.
 
     When the reader leaves, all generations are given up.
     """
+    with front.admission() as generate:
+        events = _merged(generate, requests)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                yield event
+
+
+async def _merged(
+    generate: Generate, requests: Sequence[GenerationRequest]
+) -> AsyncGenerator[Numbered, None]:
     queue: asyncio.Queue[Numbered | Exception | None] = asyncio.Queue(MOST_UNSENT)
     places = _Places()
 
@@ -68,7 +78,7 @@ async def merged(
         has_begun = False
         places.taken += 1
         try:
-            async with contextlib.aclosing(engines.generate(request)) as events:  # type: ignore[type-var]
+            async with contextlib.aclosing(generate(request)) as events:  # type: ignore[type-var]
                 async for event in events:
                     has_begun = True
                     await queue.put((number, event))

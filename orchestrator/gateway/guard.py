@@ -1,9 +1,7 @@
 """What every HTTP request passes before anything is read of it: its id, its key, its size."""
 
 import asyncio
-import re
-import uuid
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,14 +10,17 @@ from starlette.responses import JSONResponse
 
 from orchestrator.gateway.failing import Answered, answered, refused
 from orchestrator.gateway.keys import Keys
+from orchestrator.requests import request_id_of
 from outrider.errors import InternalError, UnavailableError
 from outrider.telemetry.logs import get_logger
+from outrider.wire.errors import REQUEST_ID
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-REQUEST_ID = "x-request-id"
-_SANE_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+BODY_S = 60.0
+"""The longest silence in the middle of a body."""
 
 
 def response_of(found: Answered) -> JSONResponse:
@@ -50,8 +51,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        asked = headers.get(REQUEST_ID, "")
-        request_id = asked if _SANE_ID.fullmatch(asked) else uuid.uuid4().hex
+        request_id = request_id_of(headers.get(REQUEST_ID, ""))
         scope.setdefault("state", {})["request_id"] = request_id
 
         has_begun = False
@@ -95,12 +95,13 @@ class Guard:
         return None
 
     def _counting(self, receive: "Receive") -> "Receive":
-        """The body as it comes, up to the limit."""
-        size = 0
+        """The body as it comes, up to the limit; behind it, whatever comes."""
+        size, is_whole = 0, False
 
         async def receive_counted() -> "Message":
-            nonlocal size
-            message = await receive()
+            nonlocal size, is_whole
+            message = await (receive() if is_whole else _soon(receive()))
+            is_whole = not message.get("more_body", False)
             size += len(message.get("body", b""))
             if size > self._most:
                 raise HTTPException(413, self._too_large(f"more than {self._most}"))
@@ -110,6 +111,18 @@ class Guard:
 
     def _too_large(self, size: str) -> str:
         return f"the body has {size} bytes; send at most {self._most}"
+
+
+async def _soon(receiving: Awaitable["Message"]) -> "Message":
+    """A part of a body; whoever sends none for long holds a connection that others want."""
+    message = asyncio.ensure_future(receiving)
+    try:
+        await asyncio.wait({message}, timeout=BODY_S)
+        if not message.done():
+            raise HTTPException(408, f"nothing more of the body came within {BODY_S:g} s")
+        return message.result()
+    finally:
+        message.cancel()
 
 
 def _key(headers: Headers) -> str:

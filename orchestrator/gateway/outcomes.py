@@ -113,12 +113,14 @@ C = TypeVar("C")
 
 
 class Choice(Shape, Generic[L]):
-    """What every choice has. `stop_reason` is the stop text that ended it."""
+    """What every choice has. `stop_reason` is the stop text that ended it, or the id of the token
+    of `stop_token_ids` that did.
+    """
 
     index: int
     logprobs: L | None = None
     finish_reason: FinishReason | None = None
-    stop_reason: str | None = None
+    stop_reason: int | str | None = None
     token_ids: list[int] | None = None
 
 

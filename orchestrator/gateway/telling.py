@@ -47,7 +47,7 @@ class EndFields(TypedDict, total=False):
     """Of a choice."""
 
     finish_reason: FinishReason | None
-    stop_reason: str | None
+    stop_reason: int | str | None
 
 
 class TokenFields(TypedDict, total=False):
@@ -266,7 +266,8 @@ def _ids(tokens: Sequence[EmittedToken]) -> TokenFields:
 def _ending(end: Finished | None) -> EndFields:
     if end is None:
         return {"finish_reason": None}
-    return {"finish_reason": end.finish_reason.value, "stop_reason": end.stop_string or None}
+    reason = end.stop_string or end.stop_token
+    return {"finish_reason": end.finish_reason.value, "stop_reason": reason}
 
 
 def _chat_logprobs(tokens: Sequence[EmittedToken]) -> ChatLogprobs | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
 from outrider.client.answer import Result, Started, Token
-from outrider.client.base import CHOICES_AT_ONCE, BaseClient, BaseGeneration, Cancellable
+from outrider.client.base import CHOICES_AT_ONCE, BaseClient
+from outrider.client.call import Call
 from outrider.client.channel import CHANNEL_OPTIONS
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
+from outrider.client.generation import BaseGeneration
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
 from outrider.diagnosis import Diagnosis
@@ -21,12 +23,16 @@ from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from outrider.wire.convert_host import diagnosis_from
-from outrider.wire.errors import from_rpc_error, readable
+from outrider.wire.errors import readable
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceAsyncStub
+
+    AsyncStream = grpc.aio.UnaryStreamCall[
+        orchestrator_pb2.GenerateRequest, orchestrator_pb2.GenerateResponse
+    ]
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -39,14 +45,12 @@ class AsyncGeneration(BaseGeneration):
     """
 
     def __init__(
-        self,
-        client: AsyncClient,
-        call: Cancellable,
-        messages: AsyncIterator[orchestrator_pb2.GenerateResponse],
-        timeout_s: float,
+        self, client: AsyncClient, call: Call, request: orchestrator_pb2.GenerateRequest
     ) -> None:
-        super().__init__(client, call, timeout_s)
-        self._messages = messages
+        super().__init__(client, call, request)
+        self._start = client.start
+        self._given_up = asyncio.Event()
+        self._begin(request)
 
     async def wait_started(self) -> Started:
         """What is known before the first token; waits for it."""
@@ -60,6 +64,11 @@ class AsyncGeneration(BaseGeneration):
         async for _ in self:
             pass
         return self._fold.whole()
+
+    def cancel(self) -> None:
+        """Gives the answer up, here and on the server. Without effect on a complete one."""
+        super().cancel()
+        self._given_up.set()
 
     def __aiter__(self) -> Self:
         return self
@@ -84,12 +93,17 @@ class AsyncGeneration(BaseGeneration):
 
     async def _receive(self) -> None:
         try:
-            self._push(readable(await self._messages.__anext__(), self._client.address))
+            if self._stream is None:
+                await _wait(self._given_up, self._pause_s())
+                if not self._may_begin():
+                    return
+                self._begin(self._next_request())
+            self._push(readable(await anext(self._messages), self._call.address))
         except StopAsyncIteration:
-            self._fold.end()
+            self._end()
         except ProtocolMismatchError as error:
             self._fold.fail(error)
-            self._call.cancel()
+            self._hang_up()
         except grpc.RpcError as error:
             self._fail(error)
         except asyncio.CancelledError:
@@ -99,6 +113,20 @@ class AsyncGeneration(BaseGeneration):
             self.cancel()
             if not is_ours:
                 raise
+
+    def _begin(self, request: orchestrator_pb2.GenerateRequest) -> None:
+        self._stream = self._start(self._call, request)
+        self._messages = aiter(self._stream)
+
+
+async def _wait(event: asyncio.Event, most_s: float) -> None:
+    """Until the event is set, `most_s` at most."""
+    # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiting}, timeout=most_s)
+    finally:
+        waiting.cancel()
 
 
 class AsyncClient(BaseClient[AsyncGeneration]):
@@ -189,9 +217,12 @@ class AsyncClient(BaseClient[AsyncGeneration]):
                 )
         return OrchestratorServiceStub(self._channel)
 
-    def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> AsyncGeneration:
-        call = self._stub().Generate(request, timeout=timeout_s, metadata=self._metadata)
-        return AsyncGeneration(self, call, aiter(call), timeout_s)
+    def start(self, call: Call, request: orchestrator_pb2.GenerateRequest) -> AsyncStream:
+        """One attempt of a call of `generate`; used by what that returns."""
+        return self._stub().Generate(request, timeout=call.left_s(), metadata=call.metadata)
+
+    def _send(self, call: Call, request: orchestrator_pb2.GenerateRequest) -> AsyncGeneration:
+        return AsyncGeneration(self, call, request)
 
     async def _ask(
         self,
@@ -199,12 +230,16 @@ class AsyncClient(BaseClient[AsyncGeneration]):
         request: RequestT,
         timeout_s: float | None,
     ) -> ResponseT:
-        limit_s = self._timeout(timeout_s)
+        call = self._call(timeout_s)
         try:
-            answer = await method(request, timeout=limit_s, metadata=self._metadata)
-            return readable(answer, self.address)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from None
+            while True:
+                self.require_open()
+                try:
+                    answer = await method(request, timeout=call.left_s(), metadata=call.metadata)
+                    return readable(answer, self.address)
+                except grpc.RpcError as error:
+                    wait_s = call.wait_or_raise(error)
+                await asyncio.sleep(wait_s)
         except asyncio.CancelledError:
             if self.is_closed:
                 raise RequestCancelledError("the client was closed during the call") from None

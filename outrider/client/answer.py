@@ -12,7 +12,8 @@ class Started:
 
     `seed`, with the `choice_index` that was asked for, replays the answer exactly in the modes
     coupled and match; in rejection and block the text also depends on what the drafts draw. `mode`
-    is None where the server uses one that this client does not know.
+    is None where the server uses one that this client does not know. After the stream broke and
+    went on, it has what the server said then.
     """
 
     request_id: str
@@ -21,6 +22,7 @@ class Started:
     drafts: tuple[str, ...]
     notices: tuple[str, ...]
     mode: AcceptanceMode | None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Token:
 @dataclass(frozen=True, slots=True)
 class Result:
     """A whole answer. `stop_string` is the one that ended it, empty where none did; `mode` as in
-    `Started`.
+    `Started`. `resumed_at` has how many tokens had arrived each time that the stream broke and went
+    on; what was counted before is lost then, so `stats` tell of the tokens behind the last of them.
     """
 
     text: str
@@ -71,3 +74,4 @@ class Result:
     request_id: str
     mode: AcceptanceMode | None = None
     stop_string: str = ""
+    resumed_at: tuple[int, ...] = ()

@@ -1,20 +1,19 @@
-"""What the two clients and their two generations share: everything but waiting.
+"""What the two clients share: everything but waiting.
 
-Knows how a request is made and an answer folded; opens no channel and reads no stream.
+Knows how a request is made; opens no channel and reads no stream.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
-from outrider.client.answer import Started, Token
 from outrider.client.arguments import checked_whole
+from outrider.client.call import Call
 from outrider.client.channel import (
     DEFAULT_ADDRESS,
     DEFAULT_TIMEOUT_S,
@@ -22,7 +21,6 @@ from outrider.client.channel import (
     checked_metadata,
     checked_timeout,
 )
-from outrider.client.fold import Fold
 from outrider.client.prompt import Messages, Prompt, messages_request, prompt_request
 from outrider.client.request import (
     DEFAULT_MAX_TOKENS,
@@ -32,12 +30,11 @@ from outrider.client.request import (
     sampling_request,
     stop_request,
 )
-from outrider.client.stats import Stats
+from outrider.client.retrying import DEFAULT_RETRIES, MOST_RETRIES
 from outrider.errors import InvalidArgumentError
 from outrider.seeds import MAX_CHOICE
 from outrider.types import AcceptanceMode
 from outrider.v1 import orchestrator_pb2
-from outrider.wire.errors import from_rpc_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,7 +56,13 @@ class BaseClient(Generic[GenerationT_co]):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         metadata: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> None:
+        """`retries`: how many times in a row a call that failed is made again, where that may help:
+        nobody answered, the connection broke, the server was full. An answer whose stream broke
+        goes on behind the tokens that had arrived, so none is lost or repeated. The whole still has
+        to end within `timeout_s`.
+        """
         self.address = checked_address(address)
         self.timeout_s = checked_timeout(timeout_s)
         self._metadata = checked_metadata(metadata)
@@ -69,6 +72,7 @@ class BaseClient(Generic[GenerationT_co]):
                 "as from grpc.ssl_channel_credentials(), or None for plain text"
             )
         self._credentials = credentials
+        self._retries = checked_whole("retries", retries, at_most=MOST_RETRIES)
         self.is_closed = False
 
     def generate(
@@ -159,7 +163,7 @@ class BaseClient(Generic[GenerationT_co]):
             choice_index=choice_index,
             model=model,
         )
-        return self._send(request, self._timeout(timeout_s))
+        return self._send(self._call(timeout_s), request)
 
     def chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationT_co:
         """Starts the next turn of a conversation; `options` are those of `generate`."""
@@ -188,75 +192,14 @@ class BaseClient(Generic[GenerationT_co]):
             partial(self.generate, prompt, **shared, choice_index=index) for index in range(count)
         ]
 
-    def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> GenerationT_co:
+    def _send(self, call: Call, request: orchestrator_pb2.GenerateRequest) -> GenerationT_co:
         raise NotImplementedError
 
-    def _timeout(self, timeout_s: float | None) -> float:
-        return self.timeout_s if timeout_s is None else checked_timeout(timeout_s)
+    def _call(self, timeout_s: float | None) -> Call:
+        limit_s = self.timeout_s if timeout_s is None else checked_timeout(timeout_s)
+        return Call(self.address, self._metadata, self._retries, limit_s)
 
     def require_open(self) -> None:
         """Raises InvalidArgumentError where the client is closed."""
         if self.is_closed:
             raise InvalidArgumentError("this client is closed; make a new one")
-
-
-class Cancellable(Protocol):
-    """What a running call of either kind is to `BaseGeneration`."""
-
-    def cancel(self) -> bool:
-        """Ends the call, on the server too."""
-
-
-class BaseGeneration:
-    """One answer while it arrives. Subclasses say how its messages are waited for."""
-
-    def __init__(self, client: BaseClient[object], call: Cancellable, timeout_s: float) -> None:
-        # Held because a channel that is dropped takes its calls with it.
-        self._client = client
-        self._call = call
-        self._timeout_s = timeout_s
-        self._fold = Fold()
-
-    @property
-    def started(self) -> Started | None:
-        """Request id, seed, drafts and notices, once the first message has arrived."""
-        return self._fold.started
-
-    @property
-    def text(self) -> str:
-        """The text of the tokens yielded so far; after the last one the whole text."""
-        return self._fold.text
-
-    @property
-    def tokens(self) -> tuple[Token, ...]:
-        """The tokens yielded so far."""
-        return self._fold.tokens
-
-    @property
-    def stats(self) -> Stats | None:
-        """Counts and times, once the answer is complete."""
-        return self._fold.result.stats if self._fold.result else None
-
-    def cancel(self) -> None:
-        """Gives the answer up, here and on the server. Without effect on a complete one."""
-        self._fold.cancel()
-        self._call.cancel()
-
-    def _fail(self, rpc_error: grpc.RpcError) -> None:
-        error = from_rpc_error(
-            rpc_error,
-            address=self._client.address,
-            timeout_s=self._timeout_s,
-            has_answered=self._fold.started is not None,
-        )
-        self._fold.fail(error)
-
-    def _push(self, message: orchestrator_pb2.GenerateResponse) -> None:
-        self._fold.push(message)
-        if self._fold.is_over:
-            self._call.cancel()
-
-    def __del__(self) -> None:
-        # Nobody is left to read the answer. The event loop of the call may be gone as well.
-        with suppress(AttributeError, RuntimeError):
-            self._call.cancel()

@@ -24,7 +24,9 @@ from outrider.wire.convert_sampling import finish_from, mode_from
 class Fold:
     """The state of one answer while it arrives."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: str) -> None:
+        """`request_id` is what this side calls the request; the server may call it otherwise."""
+        self._request_id = request_id
         self.started: Started | None = None
         self.result: Result | None = None
         """The whole answer, once its last message has arrived."""
@@ -32,6 +34,8 @@ class Fold:
         """Whether nothing more will arrive."""
         self.is_cancelled = False
         """Whether this side gave up before the end."""
+        self._is_starting = True
+        self._resumed_at: list[int] = []
         self._taken: list[Token] = []
         self._waiting: deque[Token] = deque()
         self._error: OutriderError | None = None
@@ -46,6 +50,20 @@ class Fold:
         """The tokens taken so far."""
         return tuple(self._taken)
 
+    @property
+    def arrived(self) -> int:
+        """How many tokens have arrived, taken or not."""
+        return len(self._taken) + len(self._waiting)
+
+    @property
+    def ids(self) -> list[int]:
+        """Their ids."""
+        return [token.id for token in (*self._taken, *self._waiting)]
+
+    def begin_again(self) -> None:
+        """The stream broke and another one follows, which goes on behind what has arrived."""
+        self._is_starting = True
+
     def push(self, message: orchestrator_pb2.GenerateResponse) -> None:
         """Takes in the next message."""
         kind = message.WhichOneof("kind")
@@ -53,7 +71,7 @@ class Fold:
             # Either a kind that a newer server added, which an older client can do without,
             # or a message that was on its way when this side gave up.
             return
-        if (kind == "started") is (self.started is not None) or self.result is not None:
+        if (kind == "started") is not self._is_starting or self.result is not None:
             self.fail(ProtocolMismatchError(f"the answer has '{kind}' in a wrong place"))
         elif kind == "started":
             self._start(message.started)
@@ -84,9 +102,7 @@ class Fold:
         return self.result
 
     def end(self) -> None:
-        """The peer closed the stream as if all were well."""
-        if self.result is None:
-            self.fail(UnavailableError("the answer stopped without its last message"))
+        """The peer closed the stream behind the last message."""
         self.is_over = True
 
     def fail(self, error: OutriderError) -> None:
@@ -107,13 +123,26 @@ class Fold:
         self.fail(RequestCancelledError("the request was cancelled by this client"))
 
     def _start(self, message: orchestrator_pb2.GenerateStarted) -> None:
+        if message.delivered_tokens != self.arrived:
+            self.fail(
+                ProtocolMismatchError(
+                    f"the server begins behind {message.delivered_tokens} of the {self.arrived} "
+                    "tokens that had arrived before the connection broke; is it an older version?"
+                )
+            )
+            return
+        self._is_starting = False
+        known = self.started.notices if self.started is not None else ()
+        if self.arrived:
+            self._resumed_at.append(self.arrived)
         self.started = Started(
             request_id=message.request_id,
             seed=message.seed,
             prompt_tokens=message.prompt_tokens,
             drafts=tuple(message.drafts),
-            notices=tuple(message.notices),
+            notices=(*known, *(notice for notice in message.notices if notice not in known)),
             mode=_mode(message),
+            model=message.model,
         )
 
     def _finish(self, message: orchestrator_pb2.GenerateFinished) -> None:
@@ -133,15 +162,17 @@ class Fold:
             request_id=self.started.request_id,
             mode=self.started.mode,
             stop_string=message.stop_string,
+            resumed_at=tuple(self._resumed_at),
         )
 
     def _explained(self, error: OutriderError) -> OutriderError:
         """`error` with what only this side knows: the request id and how far the answer got."""
         if self.started is None:
+            error.request_id = error.request_id or self._request_id
             return error
         error.request_id = error.request_id or self.started.request_id
         if isinstance(error, (DeadlineError, UnavailableError, RequestCancelledError)):
-            count = len(self._taken) + len(self._waiting)
+            count = self.arrived
             arrived = "1 token had" if count == 1 else f"{count or 'no'} tokens had"
             error.message += f"; {arrived} arrived" + (", see .text" if count else "")
             error.args = (error.message,)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,17 +16,19 @@ import grpc
 
 from outrider.client.answer import Result, Started, Token
 from outrider.client.apart import Outcome, Stream, Worker
-from outrider.client.base import CHOICES_AT_ONCE, BaseClient, BaseGeneration
+from outrider.client.base import CHOICES_AT_ONCE, BaseClient
+from outrider.client.call import Call
 from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
+from outrider.client.generation import BaseGeneration
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
+from outrider.client.retrying import DEFAULT_RETRIES
 from outrider.diagnosis import Diagnosis
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
 from outrider.wire.convert_host import diagnosis_from
-from outrider.wire.errors import from_rpc_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -36,14 +40,15 @@ ResponseT = TypeVar("ResponseT")
 class Generation(BaseGeneration):
     """One answer while it arrives: an iterator of tokens. Leaving its `with` block cancels it."""
 
+    _stream: Stream[orchestrator_pb2.GenerateResponse] | None
+
     def __init__(
-        self,
-        client: Client,
-        messages: Stream[orchestrator_pb2.GenerateResponse],
-        timeout_s: float,
+        self, client: Client, call: Call, request: orchestrator_pb2.GenerateRequest
     ) -> None:
-        super().__init__(client, messages, timeout_s)
-        self._messages = messages
+        super().__init__(client, call, request)
+        self._start = client.start
+        self._given_up: SimpleQueue[None] = SimpleQueue()
+        self._stream = self._start(call, request)
 
     def wait_started(self) -> Started:
         """What is known before the first token; waits for it."""
@@ -57,6 +62,11 @@ class Generation(BaseGeneration):
         for _ in self:
             pass
         return self._fold.whole()
+
+    def cancel(self) -> None:
+        """Gives the answer up, here and on the server. Without effect on a complete one."""
+        super().cancel()
+        self._given_up.put(None)
 
     def __iter__(self) -> Self:
         return self
@@ -81,9 +91,15 @@ class Generation(BaseGeneration):
 
     def _receive(self) -> None:
         try:
-            self._push(next(self._messages))
+            if self._stream is None:
+                with suppress(Empty):
+                    self._given_up.get(timeout=self._pause_s())
+                if not self._may_begin():
+                    return
+                self._stream = self._start(self._call, self._next_request())
+            self._push(next(self._stream))
         except StopIteration:
-            self._fold.end()
+            self._end()
         except grpc.RpcError as error:
             self._fail(error)
         except ValueError:
@@ -112,8 +128,15 @@ class Client(BaseClient[Generation]):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         metadata: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> None:
-        super().__init__(address, timeout_s=timeout_s, metadata=metadata, credentials=credentials)
+        super().__init__(
+            address,
+            timeout_s=timeout_s,
+            metadata=metadata,
+            credentials=credentials,
+            retries=retries,
+        )
         self._worker = Worker()
         weakref.finalize(self, self._worker.end)
         self._channel = self._worker.ask(partial(_open_channel, self.address, credentials))
@@ -194,10 +217,17 @@ class Client(BaseClient[Generation]):
     ) -> None:
         self.close()
 
-    def _send(self, request: orchestrator_pb2.GenerateRequest, timeout_s: float) -> Generation:
+    def start(
+        self, call: Call, request: orchestrator_pb2.GenerateRequest
+    ) -> Stream[orchestrator_pb2.GenerateResponse]:
+        """One attempt of a call of `generate`; used by what that returns."""
         self.require_open()
-        start = partial(self._stub.Generate, request, timeout=timeout_s, metadata=self._metadata)
-        return Generation(self, Stream(self._worker, start), timeout_s)
+        generate = self._stub.Generate
+        begin = partial(generate, request, timeout=call.left_s(), metadata=call.metadata)
+        return Stream(self._worker, begin)
+
+    def _send(self, call: Call, request: orchestrator_pb2.GenerateRequest) -> Generation:
+        return Generation(self, call, request)
 
     def _ask(
         self,
@@ -205,17 +235,17 @@ class Client(BaseClient[Generation]):
         request: RequestT,
         timeout_s: float | None,
     ) -> ResponseT:
-        self.require_open()
-        limit_s = self._timeout(timeout_s)
-        try:
-            return self._worker.ask_apart(
-                partial(method, request, timeout=limit_s, metadata=self._metadata)
-            )
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, address=self.address, timeout_s=limit_s) from None
-        except ValueError:
+        call = self._call(timeout_s)
+        while True:
             self.require_open()
-            raise
+            attempt = partial(method, request, timeout=call.left_s(), metadata=call.metadata)
+            try:
+                return self._worker.ask_apart(attempt)
+            except grpc.RpcError as error:
+                time.sleep(call.wait_or_raise(error))
+            except ValueError:
+                self.require_open()
+                raise
 
 
 def _open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:

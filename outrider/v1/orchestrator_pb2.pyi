@@ -73,6 +73,7 @@ class GenerateRequest(message.Message):
     INCLUDE_STOP_STRING_FIELD_NUMBER: builtins.int
     LOGPROBS_FIELD_NUMBER: builtins.int
     CHOICE_INDEX_FIELD_NUMBER: builtins.int
+    DELIVERED_IDS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Raw text."""
     model: builtins.str
@@ -107,6 +108,12 @@ class GenerateRequest(message.Message):
     def stop_strings(self) -> containers.RepeatedScalarFieldContainer[builtins.str]:
         """Texts that end the answer where they are completed."""
 
+    @builtins.property
+    def delivered_ids(self) -> containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Tokens of the answer that the caller has already, of max_tokens: it goes on behind them. With the seed, choice_index
+        and mode of the broken stream it goes on as that would have, exactly under COUPLED and MATCH.
+        """
+
     def __init__(
         self,
         *,
@@ -121,10 +128,11 @@ class GenerateRequest(message.Message):
         include_stop_string: builtins.bool = ...,
         logprobs: builtins.int | None = ...,
         choice_index: builtins.int = ...,
+        delivered_ids: abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "draft", b"draft", "logprobs", b"logprobs", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "choice_index", b"choice_index", "draft", b"draft", "include_stop_string", b"include_stop_string", "logprobs", b"logprobs", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "stop_strings", b"stop_strings", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["_logprobs", b"_logprobs", "chat", b"chat", "choice_index", b"choice_index", "delivered_ids", b"delivered_ids", "draft", b"draft", "include_stop_string", b"include_stop_string", "logprobs", b"logprobs", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "stop_strings", b"stop_strings", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__logprobs: _TypeAlias = typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
@@ -190,6 +198,8 @@ class GenerateStarted(message.Message):
     DRAFTS_FIELD_NUMBER: builtins.int
     NOTICES_FIELD_NUMBER: builtins.int
     MODE_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    DELIVERED_TOKENS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Identifies the request in logs and errors."""
     seed: builtins.int
@@ -200,6 +210,10 @@ class GenerateStarted(message.Message):
     """Tokens of the prompt."""
     mode: common_pb2.AcceptanceMode.ValueType
     """Acceptance mode in use."""
+    model: builtins.str
+    """Name of the model that answers."""
+    delivered_tokens: builtins.int
+    """How many delivered_ids the answer goes on behind; a server that does not know them says 0 and begins anew."""
     @builtins.property
     def drafts(self) -> containers.RepeatedScalarFieldContainer[builtins.str]:
         """Drafts that take part."""
@@ -217,10 +231,12 @@ class GenerateStarted(message.Message):
         drafts: abc.Iterable[builtins.str] | None = ...,
         notices: abc.Iterable[builtins.str] | None = ...,
         mode: common_pb2.AcceptanceMode.ValueType = ...,
+        model: builtins.str = ...,
+        delivered_tokens: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["drafts", b"drafts", "mode", b"mode", "notices", b"notices", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["delivered_tokens", b"delivered_tokens", "drafts", b"drafts", "mode", b"mode", "model", b"model", "notices", b"notices", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -355,16 +355,20 @@ class VerifyOpened(message.Message):
     DESCRIPTOR: descriptor.Descriptor
 
     CACHED_TOKENS_FIELD_NUMBER: builtins.int
+    FINISH_REASON_FIELD_NUMBER: builtins.int
     cached_tokens: builtins.int
     """Prompt tokens whose KV was reused."""
+    finish_reason: common_pb2.FinishReason.ValueType
+    """Set where the emitted_ids of open end the text already: no verdict follows."""
     def __init__(
         self,
         *,
         cached_tokens: builtins.int = ...,
+        finish_reason: common_pb2.FinishReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["cached_tokens", b"cached_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["cached_tokens", b"cached_tokens", "finish_reason", b"finish_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import grpc
 
 from outrider.errors import InvalidArgumentError
 from outrider.host import HostFacts
-from outrider.types import Chunk, DraftCommit, DraftOpening, ModelInfo
+from outrider.types import Chunk, DraftCommit, DraftOpening, FinishReason, ModelInfo
 from outrider.v1 import common_pb2, draft_pb2, draft_pb2_grpc
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import wait_connected
@@ -23,9 +23,12 @@ MAX_REASON_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The service holds the session; `cached_tokens` of the prompt needed no computation."""
+    """The service holds the session; `cached_tokens` of the prompt needed no computation. Of a
+    verifier: `finish_reason` where the emitted tokens end the text already.
+    """
 
     cached_tokens: int
+    finish_reason: FinishReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from outrider.wire.channels import wait_connected
 from outrider.wire.convert import info_from, verdict_from, verify_opening_to
 from outrider.wire.convert_host import told_from
 from outrider.wire.convert_plan import policy_to
+from outrider.wire.convert_sampling import finish_from
 from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
@@ -97,7 +98,8 @@ class VerifyClient:
         def decode(response: verify_pb2.VerifyResponse) -> object:
             kind = response.WhichOneof("kind")
             if kind == "opened":
-                return Opened(response.opened.cached_tokens)
+                opened = response.opened
+                return Opened(opened.cached_tokens, finish_from(opened.finish_reason))
             if kind == "verdict":
                 return verdict_from(response.verdict)
             raise InvalidArgumentError("the verifier sent a message of an unknown kind")

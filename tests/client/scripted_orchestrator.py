@@ -26,17 +26,19 @@ class PlainStatus:
 class ScriptedOrchestrator(OrchestratorServiceServicer):
     """Plays `script`: messages are sent, exceptions abort, a callable is called, an event awaited.
 
-    `scripts` has other ones for single choices.
+    `scripts` has other ones for single choices, `attempts` for the first calls, one each.
     """
 
     def __init__(self) -> None:
         self.script: Sequence[object] = ()
         self.scripts: dict[int, Sequence[object]] = {}
+        self.attempts: list[Sequence[object]] = []
         self.requests: list[orchestrator_pb2.GenerateRequest] = []
         self.metadata: list[dict[str, object]] = []
         self.cancelled = asyncio.Event()
         self.hanging = asyncio.Event()
         self.unary_error: Exception | None = None
+        self.unary_errors: list[Exception] = []
         self.protocol_version = PROTOCOL_VERSION
         self.is_silent = False
         self.running = 0
@@ -47,8 +49,11 @@ class ScriptedOrchestrator(OrchestratorServiceServicer):
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         self.metadata.append(dict(context.invocation_metadata()))
+        script = self.scripts.get(request.choice_index, self.script)
+        if self.attempts:
+            script = self.attempts.pop(0)
         try:
-            for step in self.scripts.get(request.choice_index, self.script):
+            for step in script:
                 if step is HANG:
                     self.hanging.set()
                     await asyncio.Event().wait()
@@ -72,6 +77,8 @@ class ScriptedOrchestrator(OrchestratorServiceServicer):
         if self.is_silent:
             self.hanging.set()
             await asyncio.Event().wait()
+        if self.unary_errors:
+            await abort(context, self.unary_errors.pop(0))
         if self.unary_error:
             await abort(context, self.unary_error)
         return orchestrator_pb2.OrchestratorServiceGetModelInfoResponse(
@@ -118,6 +125,7 @@ def started(**changes: object) -> orchestrator_pb2.GenerateResponse:
         "drafts": ["attic"],
         "notices": ["hello"],
         "mode": common_pb2.ACCEPTANCE_MODE_BLOCK,
+        "model": "sea",
     }
     return orchestrator_pb2.GenerateResponse(
         started=orchestrator_pb2.GenerateStarted(**(fields | changes))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from scripted_orchestrator import FIRST_VERDICT, HANG, WHOLE_ANSWER, finished, started, tokens
 
-from outrider import AsyncClient, Client, InvalidArgumentError, UnavailableError
+from outrider import AsyncClient, Client, InvalidArgumentError, StateMismatchError
 from outrider.client import Token, TokenLogprob
 from outrider.v1 import orchestrator_pb2
 
@@ -94,8 +94,8 @@ async def test_a_choice_that_fails_keeps_those_behind_it_from_being_asked_for(
 ):
     servicer = orchestrator.servicer
     servicer.script = (started(), FIRST_VERDICT, HANG)
-    servicer.scripts = {3: (started(), servicer.hanging, UnavailableError("out of memory"))}
-    with pytest.raises(UnavailableError, match="out of memory"):
+    servicer.scripts = {3: (started(), servicer.hanging, StateMismatchError("out of memory"))}
+    with pytest.raises(StateMismatchError, match="out of memory"):
         await choices(is_async, orchestrator.address, 40)
     assert len(servicer.requests) <= 9
 
@@ -105,10 +105,10 @@ async def test_a_choice_that_fails_keeps_those_behind_it_from_being_asked_for(
 async def test_a_choice_that_fails_fails_all_and_ends_the_others(orchestrator, is_async, failing):
     servicer = orchestrator.servicer
     servicer.scripts = {
-        failing: (started(), servicer.hanging, UnavailableError("out of memory")),
+        failing: (started(), servicer.hanging, StateMismatchError("out of memory")),
         1 - failing: (started(), FIRST_VERDICT, HANG),
     }
-    with pytest.raises(UnavailableError, match="out of memory"):
+    with pytest.raises(StateMismatchError, match="out of memory"):
         await choices(is_async, orchestrator.address, 2)
     await asyncio.wait_for(servicer.cancelled.wait(), 10)
 

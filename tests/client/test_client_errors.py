@@ -13,6 +13,7 @@ from scripted_orchestrator import (
     finished,
     started,
 )
+from support.relay import Relay
 
 from outrider import (
     AsyncClient,
@@ -61,10 +62,10 @@ async def test_a_typed_error_arrives_as_it_was_raised(orchestrator, kind, prefix
         metadata={"position": "4"},
     )
     orchestrator.servicer.script = (*prefix, raised)
-    async with AsyncClient(orchestrator.address) as client:
+    async with AsyncClient(orchestrator.address, retries=0) as client:
         with pytest.raises(kind) as caught:
             await client.generate("hi").result()
-    sync_error = await asyncio.to_thread(error_of, Client(orchestrator.address))
+    sync_error = await asyncio.to_thread(error_of, Client(orchestrator.address, retries=0))
 
     for error in (caught.value, sync_error):
         assert type(error) is kind
@@ -208,7 +209,7 @@ async def test_a_server_stopped_mid_answer_is_unavailable(orchestrator, is_async
 
 async def test_an_answer_without_its_last_message_is_no_answer(orchestrator):
     orchestrator.servicer.script = (started(), FIRST_VERDICT)
-    async with AsyncClient(orchestrator.address) as client:
+    async with AsyncClient(orchestrator.address, retries=0) as client:
         with pytest.raises(UnavailableError, match="without its last message; 3 tokens"):
             await client.generate("hi").result()
 
@@ -245,41 +246,3 @@ async def test_an_error_is_raised_again_by_every_further_step(orchestrator):
         for _ in range(2):
             with pytest.raises(CapacityError):
                 await generation.result()
-
-
-class Relay:
-    """A TCP relay whose connections can be cut, as a cable can."""
-
-    def __init__(self, target: str) -> None:
-        self._host, _, port = target.partition(":")
-        self._port = int(port)
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> "Relay":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.cut()
-        self._server.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def cut(self) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _serve(self, reader, writer) -> None:
-        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
-        self._writers += [writer, far_writer]
-        self._tasks += [
-            asyncio.create_task(self._pump(reader, far_writer)),
-            asyncio.create_task(self._pump(far_reader, writer)),
-        ]
-
-    async def _pump(self, reader, writer) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()

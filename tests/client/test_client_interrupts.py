@@ -120,7 +120,8 @@ async def test_an_answer_that_nobody_reads_waits_at_the_server(
     client = Client(orchestrator.address)
     generation = client.generate("hi")
     await orchestrator.servicer.hanging.wait()
-    arrivals = generation._messages._arrivals
+    assert generation._stream is not None
+    arrivals = generation._stream._arrivals
     await until(lambda: arrivals.qsize() == READ_AHEAD, "the end of reading ahead")
     await asyncio.to_thread(next, generation)
     await until(lambda: arrivals.qsize() == READ_AHEAD, "reading on")

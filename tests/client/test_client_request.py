@@ -230,7 +230,7 @@ async def test_credentials_secure_the_channel():
         ({"mode": "fast"}, "mode is 'fast'; give one of auto, coupled, rejection, block, match"),
         ({"min_tokens": -1}, "min_tokens is -1"),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens is 9; give 0 to max_tokens, which is 8"),
-        ({"repetition_penalty": 0}, "repetition_penalty is 0.0; give a number above 0"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0.0; give a number from 0.01"),
         ({"repetition_penalty": float("nan")}, "repetition_penalty is nan"),
         ({"frequency_penalty": 2.1}, "frequency_penalty is 2.1; give a number from -2 to 2"),
         ({"presence_penalty": "much"}, "presence_penalty is 'much'; give a number"),

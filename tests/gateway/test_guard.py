@@ -9,7 +9,7 @@ import openai
 import pytest
 from gateway.conftest import MODEL, Front
 
-from orchestrator.gateway import endpoints
+from orchestrator.gateway import endpoints, guard
 from orchestrator.gateway.keys import Keys
 from orchestrator.settings import OrchestratorSettings
 from outrider.errors import InvalidArgumentError
@@ -201,3 +201,26 @@ def test_a_key_is_not_shown_with_the_settings() -> None:
     settings = read_settings(OrchestratorSettings, ("--api-key", "very-secret"), "orchestrator")
     assert "very-secret" not in repr(settings)
     assert "very-secret" not in settings.model_dump_json()
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "BODY_S", 0.2)
+    base = await front.open(draft=None)
+    reader, writer = await asyncio.open_connection(*base.removeprefix("http://").split(":"))
+    head = "POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 20\r\n\r\n{"
+    writer.write(head.encode())
+    answer = await asyncio.wait_for(reader.readuntil(b"}}"), 20)
+    writer.close()
+    assert b" 408 " in answer.splitlines()[0]
+    assert b"nothing more of the body came within 0.2 s" in answer
+
+
+async def test_an_answer_may_take_longer_than_a_body(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "BODY_S", 0.05)
+    base = await front.open("scripted:vocab=62,seed=3,step_ms=100", draft=None)
+    http = front.http(base)
+    assert (await http.post("/v1/completions", json={**TEXT, "max_tokens": 4})).status_code == 200

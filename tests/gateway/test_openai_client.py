@@ -215,6 +215,7 @@ async def test_where_an_answer_ends(front: Front) -> None:
     token = TOKENIZER.encode_within(whole[9])[0]
     ended = await client.completions.create(**options, extra_body={"stop_token_ids": [token]})
     assert ended.choices[0].finish_reason == "stop"
+    assert ended.choices[0].model_extra["stop_reason"] == token  # type: ignore[index]
     longer = await client.completions.create(
         **options, extra_body={"stop_token_ids": [token], "min_tokens": 25}
     )

@@ -56,9 +56,22 @@ def test_another_model_is_not_found() -> None:
 )
 def test_what_cannot_fit_the_context_is_refused(prompt: int, least: int, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
-        check_room((1,) * prompt, StopConditions(200, min_tokens=least), TARGET)
+        check_room((1,) * prompt, request_of(stop=StopConditions(200, min_tokens=least)), TARGET)
 
 
 def test_what_just_fits_is_taken() -> None:
-    check_room((1,) * 99, StopConditions(200, min_tokens=1), TARGET)
-    check_room((1,), StopConditions(200, min_tokens=99), TARGET)
+    check_room((1,) * 99, request_of(stop=StopConditions(200, min_tokens=1)), TARGET)
+    check_room((1,), request_of(stop=StopConditions(200, min_tokens=99)), TARGET)
+    check_room((1,), request_of(stop=StopConditions(200), delivered_ids=(3,) * 99), TARGET)
+
+
+def test_what_was_delivered_has_to_fit_too() -> None:
+    request = request_of(stop=StopConditions(200), delivered_ids=(3,) * 100)
+    with pytest.raises(
+        InvalidArgumentError, match=r"1 tokens, 100 are delivered .* context is 100"
+    ):
+        check_room((1,), request, TARGET)
+    with pytest.raises(
+        InvalidArgumentError, match=r"201 tokens are delivered and max_tokens is 200"
+    ):
+        request_of(stop=StopConditions(200), delivered_ids=(3,) * 201)

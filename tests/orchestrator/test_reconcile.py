@@ -10,7 +10,7 @@ from orchestrator.planner import FIRST_CHANCE
 from orchestrator.requests import DraftStats, EmittedToken
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.plans import MAX_DRAFT_INDEX, ReadinessPolicy
-from outrider.seeds import choice_seed
+from outrider.seeds import choice_seed, resumed_seed
 from outrider.types import (
     AcceptanceMode,
     FinishReason,
@@ -332,6 +332,19 @@ def test_verifier_and_drafts_sample_a_choice_by_its_own_seed_and_the_request_kee
         assert s.verify.opening.sampling == s.drafts[1].link.opening.sampling == expected
         started = s.started()
         assert (started.seed, started.mode) == (7, AcceptanceMode.BLOCK)
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_what_follows_delivered_tokens_has_new_numbers_only_where_drafts_draw(
+    mode: AcceptanceMode,
+) -> None:
+    draws = mode in (AcceptanceMode.REJECTION, AcceptanceMode.BLOCK)
+    s = session("a", sampling=SamplingParams(seed=7), mode=mode, delivered_ids=(3, 4))
+    seed = s.verify.opening.sampling.seed
+    assert seed == s.drafts[1].link.opening.sampling.seed
+    assert seed == (resumed_seed(7, 2) if draws else 7)
+    assert s.verify.opening.emitted_ids == s.drafts[1].link.opening.emitted_ids == (3, 4)
+    assert (s.started().seed, s.started().delivered_tokens) == (7, 2)
 
 
 @pytest.mark.parametrize("missing", [{"mode": None}, {"sampling": SamplingParams()}])

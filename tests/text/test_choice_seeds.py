@@ -3,7 +3,7 @@
 import pytest
 
 from outrider.errors import InvalidArgumentError
-from outrider.seeds import MAX_CHOICE, choice_seed
+from outrider.seeds import MAX_CHOICE, choice_seed, resumed_seed
 
 U64 = 2**64
 
@@ -47,3 +47,11 @@ def test_every_bit_of_the_seeds_is_a_coin() -> None:
 def test_what_is_out_of_bounds_is_refused_by_name(seed: int, choice: int, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         choice_seed(seed, choice)
+
+
+def test_what_follows_a_broken_stream_has_a_seed_of_its_own_for_each_place() -> None:
+    seeds = [resumed_seed(seed, count) for seed in (0, 7, U64 - 1) for count in range(500)]
+    assert len(set(seeds)) == len(seeds)
+    assert [resumed_seed(seed, 0) for seed in (0, 7)] == [0, 7]
+    choices = {choice_seed(7, choice) for choice in range(500)}
+    assert choices.isdisjoint(resumed_seed(7, count) for count in range(1, 500))

@@ -225,6 +225,9 @@ MESSAGES: dict[str, Message] = {
     "verify_policy": verify.VerifyRequest(policy=POLICY),
     "verify_close": verify.VerifyRequest(close=verify.VerifyClose()),
     "verify_opened": verify.VerifyResponse(opened=verify.VerifyOpened(cached_tokens=2)),
+    "verify_opened_at_end": verify.VerifyResponse(
+        opened=verify.VerifyOpened(cached_tokens=2, finish_reason="FINISH_REASON_STOP")
+    ),
     "verify_verdict": verify.VerifyResponse(verdict=VERDICT),
     "orchestrator_model_request": orchestrator.OrchestratorServiceGetModelInfoRequest(),
     "orchestrator_model_response": orchestrator.OrchestratorServiceGetModelInfoResponse(model=INFO),
@@ -238,6 +241,7 @@ MESSAGES: dict[str, Message] = {
         include_stop_string=True,
         logprobs=3,
         choice_index=4,
+        delivered_ids=[7, 300],
     ),
     "generate_chat": orchestrator.GenerateRequest(
         chat=CHAT, sampling=common.SamplingParams(grammar=common.Grammar(regex="a+"))
@@ -274,6 +278,8 @@ MESSAGES: dict[str, Message] = {
             drafts=["a"],
             notices=["n"],
             mode="ACCEPTANCE_MODE_BLOCK",
+            model="m",
+            delivered_tokens=2,
         )
     ),
     "generate_tokens": orchestrator.GenerateResponse(

@@ -48,7 +48,7 @@ OUT_OF_BOUNDS: dict[str, tuple[float, ...]] = {
     "temperature": (math.nan, math.inf, -1.0),
     "top_p": (*NO_NUMBERS, 0.0, -0.5, 1.5),
     "min_p": (*NO_NUMBERS, -0.5, 1.0),
-    "repetition_penalty": (*NO_NUMBERS, 0.0, -1.0, 10.5),
+    "repetition_penalty": (*NO_NUMBERS, 0.0, 0.005, -1.0, 10.5),
     "frequency_penalty": (*NO_NUMBERS, -2.5, 2.5),
     "presence_penalty": (*NO_NUMBERS, -2.5, 2.5),
 }

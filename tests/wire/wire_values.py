@@ -49,7 +49,7 @@ samplings = st.builds(
     min_p=st.floats(0, 1, exclude_max=True),
     seed=U64,
     mode=st.sampled_from(AcceptanceMode),
-    repetition_penalty=st.floats(0, 10, exclude_min=True),
+    repetition_penalty=st.floats(0.01, 10),
     frequency_penalty=st.floats(-2, 2),
     presence_penalty=st.floats(-2, 2),
     logit_bias=biases.map(lambda biases: tuple(sorted(biases.items()))),

@@ -1,0 +1,55 @@
+"""What a front lets in while it is told to drain."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from fake_session import request_of
+from support.waiting import until
+
+from orchestrator.engines import Engines
+from orchestrator.front import Front
+from orchestrator.gateway.choices import merged
+from orchestrator.metrics import FrontMetrics
+from orchestrator.requests import Event, Finished, GenerationRequest, Stats
+from outrider.errors import UnavailableError
+from outrider.types import FinishReason
+
+
+class Slow:
+    """Engines whose answers end when they are let."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.may_end = asyncio.Event()
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        self.begun += 1
+        await self.may_end.wait()
+        yield Finished(FinishReason.LENGTH, Stats(), ())
+
+
+async def test_a_request_that_was_let_in_is_answered_whole() -> None:
+    """Its last choices, too, which wait for room when the service is told to end."""
+    engines = Slow()
+    front = Front(cast(Engines, engines), FrontMetrics())
+    requests = [request_of(request_id=str(number)) for number in range(20)]
+
+    async def read() -> int:
+        async with contextlib.aclosing(merged(front, requests)) as events:
+            return len([event async for event in events])
+
+    reading = asyncio.create_task(read())
+    await until(lambda: engines.begun > 0, "the first choices")
+    draining = asyncio.create_task(front.drain())
+    await until(lambda: front.is_draining, "the order to end")
+    assert engines.begun < 20
+    for late in (front.generate(request_of()), merged(front, [request_of()])):
+        with pytest.raises(UnavailableError, match="shutting down"):
+            await anext(cast(Any, late))
+    assert not draining.done()
+    engines.may_end.set()
+    assert await asyncio.wait_for(reading, 10) == 20
+    await asyncio.wait_for(draining, 10)
