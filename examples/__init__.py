@@ -1,0 +1,1 @@
+"""Programs that use a running deployment. The documentation shows them and the tests run them."""
