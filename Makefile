@@ -22,7 +22,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test install lint constraints stubs clean
+.PHONY: help demo test install lint docs constraints stubs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ lint: $(DEV_STAMP) ## Check format, types, imports, protos and spelling
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/codespell
+
+docs: $(DEV_STAMP) ## Build the documentation into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 constraints: $(DEV_STAMP) ## Write constraints.txt anew
 	@scripts/constraints.sh

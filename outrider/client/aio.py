@@ -132,11 +132,13 @@ async def _wait(event: asyncio.Event, most_s: float) -> None:
 class AsyncClient(BaseClient[AsyncGeneration]):
     """Talks to an orchestrator from an event loop.
 
-    >>> async with AsyncClient("localhost:7070") as client:  # doctest: +SKIP
-    ...     async with client.generate("The sea is", max_tokens=64, seed=7) as generation:
-    ...         async for token in generation:
-    ...             sys.stdout.write(token.text)
-    ...     (await generation.result()).stats.tokens_per_pass
+    ```python
+    async with AsyncClient("localhost:7070") as client:
+        async with client.generate("The sea is", max_tokens=64, seed=7) as generation:
+            async for token in generation:
+                sys.stdout.write(token.text)
+        (await generation.result()).stats.tokens_per_pass
+    ```
 
     Every error it raises is an `outrider.OutriderError`. It belongs to the event loop of its first
     call.

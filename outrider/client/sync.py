@@ -111,11 +111,13 @@ class Generation(BaseGeneration):
 class Client(BaseClient[Generation]):
     """Talks to an orchestrator.
 
-    >>> with Client("localhost:7070") as client:  # doctest: +SKIP
-    ...     with client.generate("The sea is", max_tokens=64, seed=7) as generation:
-    ...         for token in generation:
-    ...             sys.stdout.write(token.text)
-    ...     generation.result().stats.tokens_per_pass
+    ```python
+    with Client("localhost:7070") as client:
+        with client.generate("The sea is", max_tokens=64, seed=7) as generation:
+            for token in generation:
+                sys.stdout.write(token.text)
+        generation.result().stats.tokens_per_pass
+    ```
 
     Every error it raises is an `outrider.OutriderError`. It may be shared by threads. Ctrl-C may
     interrupt any of its calls: it stays whole, and can be closed or used on.
