@@ -19,15 +19,19 @@ SERVICES: dict[str, type[ServerSettings]] = {
     "verify": VerifySettings,
     "orchestrator": OrchestratorSettings,
 }
-COMMANDS = list(dict.fromkeys(command for page in PAGES for command in commands(page)))
-GUIDES = [page for page in SITE if "benchmarks" not in page.parts]
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+"""The reference is made from the program."""
+COMMANDS = list(dict.fromkeys(command for page in WRITTEN for command in commands(page)))
+GUIDES = [page for page in WRITTEN if page in SITE and page.parent.name != "benchmarks"]
 
 
 def parse(arguments: list[str]) -> None:
     """Reads arguments as the command line does, and runs nothing."""
     command: Any = typer.main.get_command(app)
     path = ["outrider"]
-    rest = list(arguments)
+    # Those of `outrider` itself act when they are read: they install a completion, or show a text.
+    acting = {"--help", *(flag for parameter in command.params for flag in parameter.opts)}
+    rest = [argument for argument in arguments if argument not in acting]
     while rest and not rest[0].startswith("-") and rest[0] in getattr(command, "commands", ()):
         command = command.commands[rest[0]]
         path.append(rest.pop(0))
@@ -36,10 +40,7 @@ def parse(arguments: list[str]) -> None:
         return
     if rest and not rest[0].startswith("-") and hasattr(command, "commands"):
         raise typer.BadParameter(f"there is no command {rest[0]!r}")
-    try:
-        command.make_context(" ".join(path), rest)
-    except typer.Exit:
-        assert "--help" in rest or "-h" in rest
+    command.make_context(" ".join(path), rest)
 
 
 def variables() -> set[str]:
