@@ -1,32 +1,21 @@
-"""Asks again where that can help, and says what is wrong where it cannot."""
+"""Leaves it to the client to try again, and says what is wrong where that does not help."""
 
 import sys
-import time
 
-from outrider import CapacityError, Client, OutriderError, Result, UnavailableError
-
-MOST_TRIES = 5
-
-
-def ask(client: Client, prompt: str) -> Result:
-    tries = 0
-    while True:
-        try:
-            return client.generate(prompt, max_tokens=64, seed=7).result()
-        except (CapacityError, UnavailableError) as error:
-            tries += 1
-            if error.retry_after_s is None or tries == MOST_TRIES:
-                raise
-            time.sleep(error.retry_after_s)
+from outrider import Client, InvalidArgumentError, OutriderError
 
 
 def main(address: str = "localhost:7070") -> None:
-    with Client(address) as client:
+    with Client(address, retries=4) as client:
         try:
-            print(ask(client, "The sea is").text)
+            result = client.generate("The sea is", max_tokens=64, seed=7).result()
+        except InvalidArgumentError as error:
+            sys.exit(f"this can never work: {error}")
         except OutriderError as error:
-            request = f" (request {error.request_id})" if error.request_id else ""
-            sys.exit(f"{type(error).__name__}: {error}{request}")
+            sys.exit(f"{type(error).__name__}: {error} (request {error.request_id})")
+    print(result.text)
+    for count in result.resumed_at:
+        print(f"tokens that had arrived when the connection broke: {count}")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,19 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
-from client.scripted_orchestrator import WHOLE_ANSWER, RunningOrchestrator, ScriptedOrchestrator
-from client.scripted_orchestrator import started as has_started
+from client.scripted_orchestrator import (
+    RunningOrchestrator,
+    ScriptedOrchestrator,
+    finished,
+    started,
+    tokens,
+)
 from documentation import FRONT, ROOT, SITE, Fence, fences
 from support.local import Local
 from support.saying import SayingModel, as_bytes
 
-from examples import errors, json_schema, several_at_once
-from outrider.errors import CapacityError
+from examples import json_schema, several_at_once
+from outrider.errors import CapacityError, InvalidArgumentError, UnavailableError
 from outrider.v1.orchestrator_pb2_grpc import add_OrchestratorServiceServicer_to_server
 
 MODEL = "scripted:vocab=62,seed=3"
@@ -115,9 +120,9 @@ async def test_the_stream_shows_the_answer_and_what_was_drafted(serve: Serve) ->
 
 async def test_several_answers_come_at_once_and_whole(serve: Serve) -> None:
     lines = (await run("several_at_once", await serve())).lines
-    tokens, texts = lines[:-3], lines[-3:]
+    told, texts = lines[:-3], lines[-3:]
     for question, line in zip(several_at_once.QUESTIONS, texts, strict=True):
-        pieces = [t.removeprefix(f"{question} ") for t in tokens if t.startswith(question)]
+        pieces = [t.removeprefix(f"{question} ") for t in told if t.startswith(question)]
         assert line == f"{question} {''.join(map(ast.literal_eval, pieces))}"
         assert len(pieces) == 32
 
@@ -166,24 +171,24 @@ async def scripted() -> AsyncIterator[RunningOrchestrator]:
     await server.stop(None)
 
 
-async def test_a_full_service_is_asked_again(scripted: RunningOrchestrator) -> None:
-    servicer = scripted.servicer
-
-    def has_room_next() -> None:
-        servicer.script = WHOLE_ANSWER
-
-    servicer.script = (has_room_next, CapacityError("full", retry_after_s=0.01))
-    assert (await run("errors", scripted.address)).lines == ["The sea."]
-    assert len(servicer.requests) == 2
-
-
-@pytest.mark.parametrize("again_s", [None, 0.001])
-async def test_what_does_not_get_better_is_told(
-    scripted: RunningOrchestrator, again_s: float | None
+async def test_a_full_service_and_a_broken_connection_cost_no_token(
+    scripted: RunningOrchestrator,
 ) -> None:
-    full = CapacityError("it is full", request_id="r-1", retry_after_s=again_s)
-    scripted.servicer.script = (has_started(), full)
-    assert await run("errors", scripted.address) == Ran(
-        1, "", "CapacityError: it is full (request r-1)\n"
-    )
-    assert len(scripted.servicer.requests) == (1 if again_s is None else errors.MOST_TRIES)
+    scripted.servicer.attempts = [
+        (CapacityError("full", retry_after_s=0.01),),
+        (started(), tokens((11, "The", ""), (12, " s", "")), UnavailableError("it broke")),
+        (started(delivered_tokens=2), tokens((13, "ea.", "")), finished()),
+    ]
+    assert (await run("errors", scripted.address)).lines == [
+        "The sea.",
+        "tokens that had arrived when the connection broke: 2",
+    ]
+
+
+async def test_what_does_not_get_better_is_told(scripted: RunningOrchestrator) -> None:
+    scripted.servicer.script = (started(), CapacityError("it is full", request_id="r-1"))
+    ran = await run("errors", scripted.address)
+    assert ran == Ran(1, "", "CapacityError: it is full (request r-1)\n")
+    scripted.servicer.script = (InvalidArgumentError("the prompt is too long; shorten it"),)
+    ran = await run("errors", scripted.address)
+    assert ran == Ran(1, "", "this can never work: the prompt is too long; shorten it\n")
