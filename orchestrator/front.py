@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from orchestrator.engines import Engines
 from orchestrator.metrics import FrontMetrics
 from orchestrator.requests import ClusterView, Event, Finished, GenerationRequest, Prompt
+from orchestrator.traffic import Traffic
 from outrider.diagnosis import Diagnosis
 from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
@@ -27,11 +28,21 @@ class Front:
 
     def __init__(self, engines: Engines, metrics: FrontMetrics) -> None:
         self.metrics = metrics
-        self.is_draining = False
-        """Whether it was told to."""
+        self.traffic = Traffic()
         self._engines = engines
         self._admitted = 0
         self._idle = asyncio.Event()
+        self._drain = asyncio.Event()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it was told to."""
+        return self._drain.is_set()
+
+    @property
+    def running(self) -> int:
+        """Requests that are being answered."""
+        return self._admitted
 
     async def model_info(self) -> ModelInfo:
         """The target's facts."""
@@ -82,6 +93,7 @@ class Front:
             events = self._engines.generate(request)
             async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
                 async for event in stream:
+                    self.traffic.note(event)
                     if isinstance(event, Finished):
                         outcome = ""
                         self._note_finished(request, event)
@@ -118,13 +130,21 @@ class Front:
             total_ms=stats.total_us // 1000,
         )
 
+    async def wait_for_drain(self, within_s: float) -> None:
+        """Returns when it is told to drain, or after so many seconds."""
+        waiting = asyncio.ensure_future(self._drain.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=within_s)
+        finally:
+            waiting.cancel()
+
     async def start(self) -> None:
         """Brings the engines up."""
         await self._engines.start()
 
     async def drain(self) -> None:
         """Returns when the running requests have ended."""
-        self.is_draining = True
+        self._drain.set()
         while self._admitted:
             self._idle.clear()
             await self._idle.wait()

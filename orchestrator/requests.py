@@ -14,6 +14,7 @@ from outrider.types import (
     FinishReason,
     ModelInfo,
     SamplingParams,
+    StepTiming,
     StopConditions,
 )
 
@@ -140,9 +141,11 @@ class EmittedToken:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one verdict."""
+    """Tokens of one verdict, and of its pass: the drafted tokens that it verified, and times."""
 
     tokens: tuple[EmittedToken, ...]
+    verified_tokens: int = 0
+    timing: StepTiming = field(default_factory=StepTiming)
 
 
 @dataclass(slots=True)

@@ -282,7 +282,7 @@ class Session:
             # The verifier knows nothing of stop strings: it would go on.
             self.close()
         self.stats.reconcile_us += (time.perf_counter_ns() - started_ns) // 1000
-        return Tokens(tokens)
+        return Tokens(tokens, verdict.drafted, verdict.timing)
 
     def notice(self, text: str) -> None:
         """Something the user should know; told once, however often it happens."""

@@ -14,6 +14,7 @@ from orchestrator.gateway.guard import Guard, response_of
 from orchestrator.gateway.keys import Keys
 from orchestrator.gateway.reading import UNSUPPORTED
 from orchestrator.gateway.settings import GatewaySettings
+from orchestrator.gateway.watching import watching
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import get_logger
 from outrider.version import __version__
@@ -35,6 +36,7 @@ def make_app(desk: Desk, settings: GatewaySettings) -> FastAPI:
         redoc_url=None,
     )
     app.include_router(routes(desk))
+    app.include_router(watching(desk.front))
     app.add_exception_handler(OutriderError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_misread)
     app.add_exception_handler(HTTPException, _tell_http)

@@ -101,6 +101,9 @@ class Generation(Body):
     return_token_ids: bool | None = Field(
         None, description="Add prompt_token_ids, and the token_ids of each choice"
     )
+    return_token_authors: bool | None = Field(
+        None, description="Add the token_authors of each choice: who wrote which part of the text"
+    )
     max_drafts: int | None = Field(
         None, description="Drafts that help; 0: none. Changes the speed, never the law of the text"
     )

@@ -40,7 +40,7 @@ from orchestrator.gateway.reading import (
     messages_of,
     unknown_fields,
 )
-from orchestrator.gateway.telling import ChatTelling, CompletionTelling, Head
+from orchestrator.gateway.telling import ChatTelling, CompletionTelling, Head, Wanted
 from orchestrator.requests import Prompt, Stats
 from outrider.errors import InvalidArgumentError, NotFoundError, OutriderError, require
 from outrider.telemetry.logs import get_logger
@@ -98,7 +98,7 @@ def routes(desk: Desk) -> APIRouter:
         job, ids = await _with_ids(desk.front, job, body)
         telling = ChatTelling(
             head,
-            has_token_ids=bool(body.return_token_ids),
+            _wanted(body),
             prompt_ids=ids[0] if ids else None,
         )
         return await respond(request, desk.front, job, body, telling)
@@ -118,7 +118,7 @@ def routes(desk: Desk) -> APIRouter:
         telling = CompletionTelling(
             head,
             job.n,
-            has_token_ids=bool(body.return_token_ids),
+            _wanted(body),
             echoes=echoes,
             prompt_ids=ids,
         )
@@ -214,6 +214,10 @@ async def _begin(desk: Desk, body: Generation, request: Request, kind: str) -> H
     info = await desk.target(body.model)
     name = body.model or desk.shown(info)[0]
     return Head(f"{kind}-{request.state.request_id}", int(time.time()), name)
+
+
+def _wanted(body: Generation) -> Wanted:
+    return Wanted(bool(body.return_token_ids), bool(body.return_token_authors))
 
 
 def _note_unknown(body: Body, request: Request) -> None:

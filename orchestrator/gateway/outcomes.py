@@ -108,6 +108,15 @@ class Delta(Shape):
     content: str | None = None
 
 
+class Author(Shape):
+    """A token's part of the text, and the draft that wrote it; null: the target did. A token that
+    completes no character has no text.
+    """
+
+    text: str
+    draft: str | None
+
+
 L = TypeVar("L")
 C = TypeVar("C")
 
@@ -122,6 +131,7 @@ class Choice(Shape, Generic[L]):
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     token_ids: list[int] | None = None
+    token_authors: list[Author] | None = None
 
 
 class ChatChoice(Choice[ChatLogprobs]):

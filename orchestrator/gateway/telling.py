@@ -12,6 +12,7 @@ from orchestrator.gateway.extras import ExtraFields, Extras
 from orchestrator.gateway.gathered import Answer
 from orchestrator.gateway.outcomes import (
     AnswerMessage,
+    Author,
     Chat,
     ChatChoice,
     ChatChunk,
@@ -54,12 +55,32 @@ class TokenFields(TypedDict, total=False):
     """Of a choice."""
 
     token_ids: list[int]
+    token_authors: list[Author]
 
 
 class PromptFields(TypedDict, total=False):
     """Of an outcome or a choice."""
 
     prompt_token_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is told of each token besides its text, because it was asked for."""
+
+    has_ids: bool = False
+    has_authors: bool = False
+
+    def fields(self, tokens: Sequence[EmittedToken]) -> TokenFields:
+        """As keyword arguments of a choice."""
+        fields = TokenFields()
+        if self.has_ids:
+            fields["token_ids"] = [token.id for token in tokens]
+        if self.has_authors:
+            fields["token_authors"] = [
+                Author(text=token.text, draft=token.draft or None) for token in tokens
+            ]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +106,10 @@ class ChatTelling:
     """Of /v1/chat/completions."""
 
     def __init__(
-        self, head: Head, *, has_token_ids: bool, prompt_ids: Sequence[int] | None = None
+        self, head: Head, wanted: Wanted, *, prompt_ids: Sequence[int] | None = None
     ) -> None:
         self._head = head
-        self._has_token_ids = has_token_ids
+        self._wanted = wanted
         self._prompt_ids = prompt_ids
 
     def whole(self, answers: Sequence[Answer], extras: Extras) -> Chat:
@@ -99,7 +120,7 @@ class ChatTelling:
                 message=AnswerMessage(role="assistant", content=answer.text, refusal=None),
                 **_ending(answer.end),
                 logprobs=_chat_logprobs(answer.tokens),
-                **self._ids(answer.tokens),
+                **self._wanted.fields(answer.tokens),
             )
             for index, answer in enumerate(answers)
         ]
@@ -143,7 +164,7 @@ class ChatTelling:
             delta=delta,
             logprobs=_chat_logprobs(tokens),
             **_ending(end),
-            **(self._ids(tokens) if tokens else TokenFields()),
+            **(self._wanted.fields(tokens) if tokens else TokenFields()),
         )
         return ChatChunk(
             **self._head.fields,
@@ -151,9 +172,6 @@ class ChatTelling:
             choices=[choice],
             **(prompt or PromptFields()),
         )
-
-    def _ids(self, tokens: Sequence[EmittedToken]) -> TokenFields:
-        return _ids(tokens) if self._has_token_ids else {}
 
     def _prompt(self) -> PromptFields:
         return {} if self._prompt_ids is None else {"prompt_token_ids": list(self._prompt_ids)}
@@ -186,7 +204,7 @@ class CompletionTelling:
 
     head: Head
     n: int
-    has_token_ids: bool
+    wanted: Wanted
     echoes: Sequence[str] = ()
     prompt_ids: Sequence[Sequence[int]] = ()
     _offsets: dict[int, Offsets] = field(default_factory=dict)
@@ -199,7 +217,7 @@ class CompletionTelling:
                 text=self._echo(index) + answer.text,
                 **_ending(answer.end),
                 logprobs=_completion_logprobs(answer.tokens, Offsets(len(self._echo(index)))),
-                **self._ids(answer.tokens),
+                **self.wanted.fields(answer.tokens),
                 **self._prompt(index),
             )
             for index, answer in enumerate(answers)
@@ -224,7 +242,7 @@ class CompletionTelling:
             text=text,
             **_ending(None),
             logprobs=_completion_logprobs(tokens, offsets),
-            **self._ids(tokens),
+            **self.wanted.fields(tokens),
         )
         return self._outcome([choice])
 
@@ -250,17 +268,10 @@ class CompletionTelling:
     def _echo(self, index: int) -> str:
         return self.echoes[index // self.n] if self.echoes else ""
 
-    def _ids(self, tokens: Sequence[EmittedToken]) -> TokenFields:
-        return _ids(tokens) if self.has_token_ids else {}
-
     def _prompt(self, index: int) -> PromptFields:
         if not self.prompt_ids:
             return {}
         return {"prompt_token_ids": list(self.prompt_ids[index // self.n])}
-
-
-def _ids(tokens: Sequence[EmittedToken]) -> TokenFields:
-    return {"token_ids": [token.id for token in tokens]}
 
 
 def _ending(end: Finished | None) -> EndFields:

@@ -10,7 +10,7 @@ from orchestrator.gateway.bodies import ChatBody, CompletionBody
 from orchestrator.gateway.extras import Extras, metrics_of, usage_of
 from orchestrator.gateway.gathered import Answer
 from orchestrator.gateway.reading import chat_job, completion_job, unknown_fields
-from orchestrator.gateway.telling import CompletionTelling, Head
+from orchestrator.gateway.telling import CompletionTelling, Head, Wanted
 from orchestrator.requests import EmittedToken, Stats, TokenLogprob, Tokens
 from outrider.errors import InternalError, InvalidArgumentError
 from outrider.types import AcceptanceMode, Grammar
@@ -108,7 +108,7 @@ def test_the_histogram_tells_how_many_passes_accepted_how_many() -> None:
 
 
 def test_offsets_count_characters_of_echo_and_text() -> None:
-    telling = CompletionTelling(Head("id", 0, "m"), 1, has_token_ids=False, echoes=["né"])
+    telling = CompletionTelling(Head("id", 0, "m"), 1, Wanted(), echoes=["né"])
     assert telling.first(0) is not None
     told = ["a", "", "éééé", "b"]
     pieces = ["a", "éé", "éé", "b"]
@@ -126,7 +126,7 @@ def test_offsets_count_characters_of_echo_and_text() -> None:
 
 
 def test_what_nobody_asked_for_is_not_sent() -> None:
-    telling = CompletionTelling(Head("id", 0, "m"), 1, has_token_ids=False)
+    telling = CompletionTelling(Head("id", 0, "m"), 1, Wanted())
     chunk = telling.part(0, [EmittedToken(1, "x", "")])
     assert json.loads(chunk.model_dump_json(exclude_unset=True)) == {
         "id": "id",
