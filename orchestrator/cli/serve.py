@@ -41,7 +41,8 @@ def serve_all(plan: StackPlan) -> None:
                     host = stack.address.rpartition(":")[0]
                     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
                     base = f"http://{host}:{stack.plan.http_port}"
-                    say(f"OpenAI-compatible at {base}/v1; its paths: {base}/docs")
+                    say(f"see it work at {base}/; its paths: {base}/docs")
+                    say(f"OpenAI-compatible at {base}/v1")
                 _watch(stack)
         except KeyboardInterrupt:
             say("stopped")

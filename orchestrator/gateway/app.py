@@ -12,6 +12,7 @@ from orchestrator.gateway.endpoints import HEALTH, Desk, routes
 from orchestrator.gateway.failing import answered, misread, refused
 from orchestrator.gateway.guard import Guard, response_of
 from orchestrator.gateway.keys import Keys
+from orchestrator.gateway.pages import pages, read_files
 from orchestrator.gateway.reading import UNSUPPORTED
 from orchestrator.gateway.settings import GatewaySettings
 from orchestrator.gateway.watching import watching
@@ -20,8 +21,9 @@ from outrider.telemetry.logs import get_logger
 from outrider.version import __version__
 from outrider.wire.errors import REQUEST_ID
 
-OPEN_PATHS = frozenset({HEALTH, "/docs", "/openapi.json"})
-"""Asked for by what has no key: load balancers, and browsers that only look. They tell no secret.
+OPEN_PATHS = frozenset({HEALTH, "/openapi.json"})
+"""Asked for by what has no key: load balancers, and browsers that only look; so are the pages. They
+tell no secret.
 """
 
 FIELDS = {*ChatBody.model_fields, *CompletionBody.model_fields, *UNSUPPORTED}
@@ -33,16 +35,23 @@ def make_app(desk: Desk, settings: GatewaySettings) -> FastAPI:
         title="Outrider",
         version=__version__,
         description="The text has exactly the target's distribution; drafts only make it faster.",
+        # The pages have a reference that loads nothing from elsewhere.
+        docs_url=None,
         redoc_url=None,
     )
+    files = read_files()
     app.include_router(routes(desk))
     app.include_router(watching(desk.front))
+    app.include_router(pages(files))
     app.add_exception_handler(OutriderError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_misread)
     app.add_exception_handler(HTTPException, _tell_http)
     keys = Keys((key.get_secret_value() for key in settings.api_key), settings.api_key_file)
     app.add_middleware(
-        Guard, keys=keys, max_body_bytes=settings.max_body_bytes, open_paths=OPEN_PATHS
+        Guard,
+        keys=keys,
+        max_body_bytes=settings.max_body_bytes,
+        open_paths=OPEN_PATHS | files.keys(),
     )
     if settings.cors_origin:
         # Outside the guard: a browser asks for leave without a key.

@@ -28,12 +28,12 @@ async def test_a_key_is_needed_where_there_are_keys(front: Front) -> None:
         {"Authorization": "Basic first-key"},
         {"Authorization": "first-key"},
     ):
-        for path in ("/v1/models", "/v1/completions", "/tokenize", "/metrics", "/docs/", "//docs"):
+        for path in ("/v1/models", "/v1/completions", "/tokenize", "/metrics", "/docs/", "/page/"):
             answer = await http.post(path, json=TEXT, headers=headers)
             assert answer.status_code == 401, (path, headers)
             assert answer.json()["error"]["code"] == "invalid_api_key"
             assert answer.headers["WWW-Authenticate"] == "Bearer"
-    for path in ("/health", "/docs", "/openapi.json"):
+    for path in ("/health", "/", "/docs", "/openapi.json"):
         assert (await http.get(path)).status_code == 200, "a browser has no key"
     assert (await http.head("/health")).status_code == 200
     for key in ("first-key", "second-key"):
