@@ -5,6 +5,8 @@ Knows the front; knows no HTTP.
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import AsyncGenerator, Sequence
 
 from orchestrator.front import Front, Generate
@@ -18,6 +20,11 @@ unless it is told otherwise."""
 MOST_UNSENT = 64
 """Events that wait for a client which reads slowly; then its generations wait, too."""
 
+FREED_WITHIN_S = 2.0
+"""So long after an answer the room that it had may still be taken."""
+
+LOOK_AGAIN_S = 0.05
+
 Numbered = tuple[int, Event]
 
 
@@ -27,18 +34,31 @@ class _Places:
     def __init__(self) -> None:
         self.free = asyncio.Semaphore(AT_ONCE)
         self.taken = 0
+        self._answered_at = -math.inf
         self._left = asyncio.Event()
 
-    def leave(self) -> None:
-        """One has ended, or found no room: those that found none before may look again."""
+    @property
+    def may_become_free(self) -> bool:
+        """Whether one that found no room beside nobody may do so yet: the room of one that was
+        answered is given back a moment later.
+        """
+        return self.taken > 1 or time.monotonic() - self._answered_at < FREED_WITHIN_S
+
+    def leave(self, *, is_answered: bool) -> None:
+        """One was answered, or found no room: those that found none before may look again."""
         self.taken -= 1
+        if is_answered:
+            self._answered_at = time.monotonic()
         self._left.set()
         self._left = asyncio.Event()
 
     async def wait_for_leave(self) -> None:
-        """Of another one."""
-        if self.taken:
-            await self._left.wait()
+        """Of another one, or until what one gave back may have come."""
+        left = asyncio.ensure_future(self._left.wait())
+        try:
+            await asyncio.wait({left}, timeout=None if self.taken else LOOK_AGAIN_S)
+        finally:
+            left.cancel()
 
 
 async def merged(
@@ -75,20 +95,20 @@ async def _merged(
 
     async def answer(number: int, request: GenerationRequest) -> bool:
         """False where there is no room beside others of the same HTTP request."""
-        has_begun = False
+        has_begun = is_answered = False
         places.taken += 1
         try:
             async with contextlib.aclosing(generate(request)) as events:  # type: ignore[type-var]
                 async for event in events:
                     has_begun = True
                     await queue.put((number, event))
+            is_answered = True
         except CapacityError:
-            if has_begun or places.taken == 1:
+            if has_begun or not places.may_become_free:
                 raise
-            return False
         finally:
-            places.leave()
-        return True
+            places.leave(is_answered=is_answered)
+        return is_answered
 
     tasks = [asyncio.create_task(run(*numbered)) for numbered in enumerate(requests)]
     try:

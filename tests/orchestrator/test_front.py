@@ -14,7 +14,7 @@ from orchestrator.front import Front
 from orchestrator.gateway.choices import merged
 from orchestrator.metrics import FrontMetrics
 from orchestrator.requests import Event, Finished, GenerationRequest, Stats
-from outrider.errors import UnavailableError
+from outrider.errors import CapacityError, UnavailableError
 from outrider.types import FinishReason
 
 
@@ -53,3 +53,36 @@ async def test_a_request_that_was_let_in_is_answered_whole() -> None:
     engines.may_end.set()
     assert await asyncio.wait_for(reading, 10) == 20
     await asyncio.wait_for(draining, 10)
+
+
+class Tight:
+    """Engines with room for one, which is free again a moment after its answer."""
+
+    def __init__(self) -> None:
+        self.is_taken = False
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        if self.is_taken:
+            raise CapacityError("full", retry_after_s=1.0)
+        self.is_taken = True
+        asyncio.get_running_loop().call_later(0.1, self.free)
+        yield Finished(FinishReason.LENGTH, Stats(), ())
+
+    def free(self) -> None:
+        self.is_taken = False
+
+
+async def test_a_choice_waits_for_room_that_is_given_back_late() -> None:
+    front = Front(cast(Engines, Tight()), FrontMetrics())
+    requests = [request_of(request_id=str(number)) for number in range(4)]
+    async with contextlib.aclosing(merged(front, requests)) as events:
+        assert len([event async for event in events]) == 4
+
+
+async def test_a_choice_that_finds_no_room_beside_nobody_is_refused() -> None:
+    engines = Tight()
+    engines.is_taken = True
+    front = Front(cast(Engines, engines), FrontMetrics())
+    async with contextlib.aclosing(merged(front, [request_of()])) as events:
+        with pytest.raises(CapacityError):
+            await anext(events)
