@@ -268,11 +268,15 @@ class Scheduler:
         if self._is_draining:
             raise UnavailableError("the verifier is shutting down; try another one")
         length = len(opening.prompt_ids)
-        if length >= info.context_tokens or length + len(opening.emitted_ids) > info.context_tokens:
+        if length >= info.context_tokens:
+            raise InvalidArgumentError(
+                f"the prompt has {length} tokens and the model's context is "
+                f"{info.context_tokens}; shorten the prompt to leave room for an answer"
+            )
+        if length + len(opening.emitted_ids) > info.context_tokens:
             raise InvalidArgumentError(
                 f"the prompt has {length} tokens, {len(opening.emitted_ids)} are emitted and the "
-                f"model's context is {info.context_tokens}; shorten the prompt to leave room for "
-                "an answer"
+                f"model's context is {info.context_tokens}; give those of this session"
             )
         for token in (*opening.prompt_ids, *opening.emitted_ids):
             if token >= info.vocab_size:

@@ -39,6 +39,7 @@ WHOLE = GenerateRequest(
     include_stop_string=True,
     logprobs=3,
     choice_index=4,
+    delivered_ids=[6, 7],
 )
 
 
@@ -71,6 +72,7 @@ def test_a_whole_request_arrives_whole() -> None:
         include_stop_string=True,
         logprobs=3,
         choice_index=4,
+        delivered_ids=(6, 7),
     )
 
 

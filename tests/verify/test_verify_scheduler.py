@@ -134,7 +134,7 @@ async def test_a_resumed_session_goes_on_where_it_was(start: Start) -> None:
     ("changes", "message"),
     [
         ({"prompt": (1,) * 32}, "32 tokens .* context is 32"),
-        ({"prompt": (1,) * 30, "emitted": (1, 1)}, "32 tokens .* context is 32"),
+        ({"prompt": (1,) * 30, "emitted": (1,) * 3}, "30 tokens, 3 are emitted .* is 32"),
         ({"prompt": (8,)}, "token id 8; the model knows 0 to 7"),
         ({"emitted": (9,)}, "token id 9"),
     ],
@@ -146,6 +146,14 @@ async def test_an_opening_that_cannot_work_is_refused_before_the_model_is_asked(
     with pytest.raises(InvalidArgumentError, match=message):
         await scheduler.open(opening(**changes))
     assert model.opened == 0
+
+
+async def test_a_session_of_a_whole_answer_is_over_when_it_is_opened(start: Start) -> None:
+    scheduler, model = start(model="vocab=8,context=32")
+    session = await scheduler.open(opening(prompt=(1,) * 30, emitted=(1, 1)))
+    assert (session.at_end, session.finish_reason) == (FinishReason.LENGTH,) * 2
+    assert session.ready_at() is None
+    assert not model.passes
 
 
 async def test_room_for_the_whole_answer_is_promised_or_refused(start: Start) -> None:
