@@ -46,6 +46,8 @@ class Drafter:
         self.vocabularies = Vocabularies(model)
         self.chances = Chances()
         self.times = PassTimes()
+        self.last_pass = (0, 0)
+        """Its rows, and the microseconds that it took."""
 
     def prepare(self, opening: DraftOpening, target: Target) -> Prepared:
         """What takes time and no model: the tokens as the draft reads them, and the grammar. May
@@ -120,7 +122,8 @@ class Drafter:
             chunks.append(session.grow(list(zip(task.targets, found, strict=True)), step_us))
         # All that a row costs here counts, or rows look free where the model is quick.
         step_us = (time.perf_counter_ns() - started_ns) // 1000
-        self.times = self.times.add(sum(len(task.tokens) for _, task in tasks), step_us)
+        self.last_pass = (sum(len(task.tokens) for _, task in tasks), step_us)
+        self.times = self.times.add(*self.last_pass)
         return chunks
 
     def _propose(

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from draft_service.drafter import Drafter
 from draft_service.growth import MOST_SPOTS
+from draft_service.metrics import DraftMetrics
 from draft_service.rhythm import Rhythm
 from draft_service.sessions import DraftSession, Task
 from draft_service.settings import DraftSettings
+from draft_service.translation import SameIds
 from draft_service.vocabularies import Target
 from outrider.errors import (
     CapacityError,
@@ -28,6 +30,7 @@ from outrider.models.workers import Workers
 from outrider.pass_times import most_per_time
 from outrider.prompt_share import equal_shares, prompt_tokens
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.metrics import Occupancy
 from outrider.types import Chunk, DraftCommit, DraftOpening
 
 Pass = list[tuple[DraftSession, Task]]
@@ -121,6 +124,8 @@ class Scheduler:
         self._thread = ModelThread("draft")
         self._quick = Workers("prepare")
         self.slow = Workers("compile")
+        self._passed: list[tuple[int, int]] = []
+        self.metrics = DraftMetrics(self.occupancy, self._resting)
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_draining = False
@@ -151,6 +156,7 @@ class Scheduler:
         if session.done_reason:
             seat.done = Done(session.done_reason)
         self._seats.append(seat)
+        self.metrics.note_opened()
         self._changed.set()
         return seat
 
@@ -160,6 +166,7 @@ class Scheduler:
         seat.committed_at = seat.heard_at
         seat.rhythm = seat.rhythm.heard(seat.heard_at)
         seat.known_tokens = commit.base + len(commit.tokens)
+        self.metrics.note_commit()
 
     def adopt(self, seat: Seat, branches: Chunk) -> None:
         """Takes in what other drafts of the session made; it may go without where so much waits
@@ -184,6 +191,16 @@ class Scheduler:
     async def close(self, seat: Seat) -> None:
         """Ends a session, whatever it is doing; returns when its KV is free."""
         await finished(self._end(seat))
+
+    def occupancy(self) -> Occupancy:
+        """How full it is now; may be asked in any thread."""
+        seats = list(self._seats)
+        used = sum(seat.session.sequence.held for seat in seats)
+        kv_tokens = {"used": used, "limit": self._settings.kv_tokens}
+        return Occupancy(len(seats), self._opening, kv_tokens)
+
+    def _resting(self) -> int:
+        return sum(1 for seat in list(self._seats) if not seat.session.plan.depth)
 
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
@@ -223,8 +240,20 @@ class Scheduler:
                     seat.release()
                 else:
                     self._deliver(seat, result)
+            # Later, while the model runs again.
+            asyncio.get_running_loop().call_soon(self._count, self._passed, results)
+            self._passed = []
             if not results and not has_more:
                 await wait_set(self._changed, IDLE_CHECK_S)
+
+    def _count(
+        self, passed: Sequence[tuple[int, int]], results: Sequence[tuple[Seat, Result]]
+    ) -> None:
+        self.metrics.note_passes(passed)
+        for seat, result in results:
+            if isinstance(result, Made):
+                is_translated = not isinstance(seat.session.translation, SameIds)
+                self.metrics.note_nodes(len(result.chunk.nodes), are_translated=is_translated)
 
     def _deliver(self, seat: Seat, made: Made) -> None:
         """To its caller at once, or with what the next passes make, where a message for each node
@@ -322,11 +351,13 @@ class Scheduler:
     def _step(self, tasks: Pass) -> list[Chunk | OutriderError | None]:
         """One pass; where it cannot be run whole, each session tries alone and fails alone."""
         try:
-            return self.drafter.step(tasks)
+            chunks = self.drafter.step(tasks)
         except OutriderError as error:
             if len(tasks) == 1:
                 return [error]
             return [chunk for task in tasks for chunk in self._step([task])]
+        self._passed.append(self.drafter.last_pass)
+        return chunks
 
     def _refuse(self) -> None:
         if self._is_draining:

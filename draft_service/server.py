@@ -30,6 +30,7 @@ class DraftServer:
         self, model: CausalModel, settings: DraftSettings, taken: Footprint | None = None
     ) -> None:
         self._scheduler = Scheduler(Drafter(model), settings)
+        self.registry = self._scheduler.metrics.registry
         self._servicer = DraftServicer(
             self._scheduler,
             settings.max_sessions,

@@ -11,6 +11,7 @@ from draft_service.scheduler import Scheduler, Seat
 from outrider.errors import CapacityError, DeadlineError, InvalidArgumentError, OutriderError
 from outrider.host import ModelLoad
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.traces import Attribute
 from outrider.types import Chunk
 from outrider.v1 import draft_pb2, draft_pb2_grpc
 from outrider.vocabulary import Vocabulary
@@ -26,6 +27,7 @@ from outrider.wire.convert import (
 from outrider.wire.convert_host import host_to
 from outrider.wire.diagnosing import Teller
 from outrider.wire.uploads import UPLOAD_S, collect
+from outrider.wire.watched import watched
 
 MAX_UPLOADS = 4
 
@@ -105,33 +107,36 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
         self, request_iterator: AsyncIterator[draft_pb2.DraftRequest], context: Context
     ) -> AsyncIterator[draft_pb2.DraftResponse]:
         """One session, from open to half-close."""
-        first = await first_message(request_iterator)
-        if first is None or first.WhichOneof("kind") != "open":
-            raise InvalidArgumentError("a draft stream starts with open; send it first")
-        seat = await self._scheduler.open(draft_opening_from(first.open))
-        reader = asyncio.create_task(self._read(request_iterator, seat))
-        try:
-            opened = draft_pb2.DraftOpened(cached_tokens=seat.session.cached_tokens)
-            yield draft_pb2.DraftResponse(opened=opened)
-            while True:
-                if seat.chunks:
-                    chunks = self._scheduler.take(seat, _fitting(seat.chunks))
-                    chunk = seat.dated(_merged(chunks))
-                    yield draft_pb2.DraftResponse(chunk=chunk_to(chunk))
-                    continue
-                if seat.error is not None:
-                    raise seat.error
-                if seat.done is not None:
-                    done = draft_pb2.DraftDone(reason=seat.done.reason)
-                    yield draft_pb2.DraftResponse(done=done)
-                    return
-                if reader.done():
-                    return
-                seat.changed.clear()
-                await seat.changed.wait()
-        finally:
-            reader.cancel()
-            await self._scheduler.close(seat)
+        with watched("draft", context, self._scheduler.metrics) as span:
+            first = await first_message(request_iterator)
+            if first is None or first.WhichOneof("kind") != "open":
+                raise InvalidArgumentError("a draft stream starts with open; send it first")
+            seat = await self._scheduler.open(draft_opening_from(first.open))
+            reader = asyncio.create_task(self._read(request_iterator, seat))
+            try:
+                opened = draft_pb2.DraftOpened(cached_tokens=seat.session.cached_tokens)
+                yield draft_pb2.DraftResponse(opened=opened)
+                while True:
+                    if seat.chunks:
+                        chunks = self._scheduler.take(seat, _fitting(seat.chunks))
+                        chunk = seat.dated(_merged(chunks))
+                        yield draft_pb2.DraftResponse(chunk=chunk_to(chunk))
+                        continue
+                    if seat.error is not None:
+                        raise seat.error
+                    if seat.done is not None:
+                        done = draft_pb2.DraftDone(reason=seat.done.reason)
+                        yield draft_pb2.DraftResponse(done=done)
+                        return
+                    if reader.done():
+                        return
+                    seat.changed.clear()
+                    await seat.changed.wait()
+            finally:
+                reader.cancel()
+                span.note(**_told(seat))
+                get_logger().info("session_ended", **_told(seat))
+                await self._scheduler.close(seat)
 
     async def _read(self, requests: AsyncIterator[draft_pb2.DraftRequest], seat: Seat) -> None:
         """Hands commits on until the caller half-closes or sends something wrong."""
@@ -159,6 +164,19 @@ class DraftServicer(draft_pb2_grpc.DraftServiceServicer):
             seat.fail(internal_error(error, "read"))
         finally:
             seat.changed.set()
+
+
+def _told(seat: Seat) -> dict[str, Attribute]:
+    """What may be told of a session: no tokens."""
+    session = seat.session
+    return {
+        "session_id": session.opening.session_id,
+        "draft_index": session.opening.draft_index,
+        "prompt_tokens": len(session.opening.prompt_ids),
+        "cached_tokens": session.cached_tokens,
+        "emitted_tokens": len(session.tree.committed),
+        "made_nodes": session.next_counter,
+    }
 
 
 def _fitting(chunks: list[Chunk]) -> int:

@@ -17,6 +17,7 @@ from orchestrator.peers import DraftPeer, Peers
 from orchestrator.placement import Candidate, place
 from orchestrator.planner import Limits
 from orchestrator.requests import ClusterView, Event, GenerationRequest, Prompt
+from orchestrator.rounds import RoundSpans
 from orchestrator.session import Session
 from orchestrator.settings import OrchestratorSettings
 from outrider.diagnosis import Diagnosis
@@ -88,6 +89,7 @@ class Engine:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Started, then Tokens for each verdict, then Finished."""
+        rounds = RoundSpans(request.traceparent)
         session = await self._open(request)
         try:
             yield session.started()
@@ -104,6 +106,7 @@ class Engine:
                         self._rebalance(session)
                         tokens = session.reconcile(arrival.message)
                         if tokens is not None:
+                            rounds.note(arrival.message, len(tokens.tokens))
                             paused_at = time.monotonic()
                             yield tokens
                             session.forgive(time.monotonic() - paused_at)

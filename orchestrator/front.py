@@ -6,6 +6,7 @@ Knows no gRPC and no HTTP.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 
 from orchestrator.engines import Engines
 from orchestrator.metrics import FrontMetrics
@@ -14,6 +15,7 @@ from orchestrator.traffic import Traffic
 from outrider.diagnosis import Diagnosis
 from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.traces import Attribute, start_span
 from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
 
@@ -88,6 +90,8 @@ class Front:
 
     async def _generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         self.metrics.running.inc()
+        span = start_span("generate", request.traceparent, request_id=request.request_id)
+        request = replace(request, traceparent=span.traceparent)
         outcome = "abandoned"
         try:
             events = self._engines.generate(request)
@@ -97,13 +101,17 @@ class Front:
                     if isinstance(event, Finished):
                         outcome = ""
                         self._note_finished(request, event)
+                        span.note(**_facts(event))
                     yield event
-        except Exception:
+        except Exception as error:
             outcome = "error"
+            self.metrics.note_error(error)
+            span.fail(error)
             raise
         finally:
             if outcome:
                 self.metrics.note_ended(outcome)
+            span.end()
             self.metrics.running.dec()
 
     async def look(self) -> None:
@@ -123,10 +131,7 @@ class Front:
         get_logger().info(
             "generated",
             request_id=request.request_id,
-            finish_reason=event.finish_reason.value,
-            emitted_tokens=stats.emitted_tokens,
-            target_passes=stats.target_passes,
-            accepted_tokens=stats.accepted_tokens,
+            **_facts(event),
             total_ms=stats.total_us // 1000,
         )
 
@@ -152,3 +157,14 @@ class Front:
     async def stop(self) -> None:
         """Takes the engines down."""
         await self._engines.stop()
+
+
+def _facts(event: Finished) -> dict[str, Attribute]:
+    """What logs and traces tell of an answer: how it ended, and counts."""
+    stats = event.stats
+    return {
+        "finish_reason": event.finish_reason.value,
+        "emitted_tokens": stats.emitted_tokens,
+        "target_passes": stats.target_passes,
+        "accepted_tokens": stats.accepted_tokens,
+    }

@@ -1,27 +1,13 @@
-"""What is counted of the requests that a front answers, for Prometheus. Knows no HTTP.
-
-Everything comes of the events of the engines, so it is the same wherever those run. In PromQL:
-
-- acceptance rate:
-  `rate(outrider_accepted_tokens_total[5m]) / rate(outrider_draft_tokens_total[5m])`
-- mean acceptance length, the target's own token counted:
-  `1 + rate(outrider_accepted_tokens_total[5m]) / rate(outrider_drafts_total[5m])`
-- acceptance at a position:
-  `rate(outrider_accepted_tokens_per_position_total[5m]) / ignoring(position) group_left
-  rate(outrider_drafts_total[5m])`
-- tokens a pass: `rate(outrider_emitted_tokens_total[5m]) / rate(outrider_target_passes_total[5m])`
-- where a round's time goes: `rate(outrider_round_seconds_total[5m]) / ignoring(phase) group_left
-  rate(outrider_target_passes_total[5m])`
-"""
+"""What is counted of the requests that a front answers, for Prometheus. Knows no HTTP."""
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from orchestrator.requests import ClusterView, Stats
-from outrider.version import __version__
+from outrider.telemetry.metrics import Metrics
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56)
@@ -29,50 +15,65 @@ MOST_POSITIONS = 32
 """Deeper ones are counted at the last of these: each is a time series of its own."""
 
 
-class FrontMetrics:
-    """The registry, and what goes into it."""
+class FrontMetrics(Metrics):
+    """Everything comes of the events of the engines, so it is the same wherever those run. A
+    request is counted when it has ended. In PromQL:
+
+    - acceptance rate:
+      `rate(outrider_accepted_tokens_total[5m]) / rate(outrider_draft_tokens_total[5m])`
+    - mean acceptance length, the target's own token counted:
+      `1 + rate(outrider_accepted_tokens_total[5m]) / rate(outrider_drafts_total[5m])`
+    - acceptance at a position:
+      `rate(outrider_accepted_tokens_per_position_total[5m]) / ignoring(position) group_left
+      rate(outrider_drafts_total[5m])`
+    - tokens a pass:
+      `rate(outrider_emitted_tokens_total[5m]) / rate(outrider_target_passes_total[5m])`
+    - where a round's time goes:
+      `rate(outrider_round_seconds_total[5m]) / ignoring(phase) group_left
+      rate(outrider_target_passes_total[5m])`
+    - half of the requests have their first token after:
+      `histogram_quantile(0.5, sum by (le) (rate(outrider_time_to_first_token_seconds_bucket[5m])))`
+    """
 
     def __init__(self, *, has_vllm_names: bool = False) -> None:
-        self.registry = CollectorRegistry()
-        self.running = self._gauge("requests_running", "Requests that are being answered")
-        self._requests = self._counter("requests", "Requests that ended, by how", "outcome")
-        self._prompt = self._counter("prompt_tokens", "Tokens of prompts")
-        self._cached = self._counter(
+        super().__init__("orchestrator")
+        self.running = self.gauge("requests_running", "Requests that are being answered")
+        self._requests = self.counter("requests", "Requests that ended, by how", "outcome")
+        self._prompt = self.counter("prompt_tokens", "Tokens of prompts")
+        self._cached = self.counter(
             "cached_prompt_tokens", "Of those, tokens whose KV the target had"
         )
-        self._emitted = self._counter("emitted_tokens", "Tokens of answers")
-        self._passes = self._counter("target_passes", "Target passes that decided tokens")
-        self._drafts = self._counter("drafts", "Of those, passes with drafted tokens")
-        self._verified = self._counter("draft_tokens", "Drafted tokens that the target verified")
-        self._accepted = self._counter("accepted_tokens", "Of those, tokens that it accepted")
-        self._positions = self._counter(
+        self._emitted = self.counter("emitted_tokens", "Tokens of answers")
+        self._passes = self.counter("target_passes", "Target passes that decided tokens")
+        self._drafts = self.counter("drafts", "Of those, passes with drafted tokens")
+        self._verified = self.counter("draft_tokens", "Drafted tokens that the target verified")
+        self._accepted = self.counter("accepted_tokens", "Of those, tokens that it accepted")
+        self._positions = self.counter(
             "accepted_tokens_per_position",
             "Passes whose accepted path is longer than the position",
             "position",
         )
-        self._rounds = self._counter(
+        self._rounds = self.counter(
             "round_seconds",
             "Time of rounds: waiting for drafts, of that queueing for a busy target, the target's "
             "pass, acceptance, the orchestrator's own work, and the target's idle time before it",
             "phase",
         )
-        self._made = self._counter("draft_nodes", "Nodes that came from a draft", "draft")
-        self._used = self._counter("draft_accepted_tokens", "Accepted tokens of a draft", "draft")
-        self._lost = self._counter("drafts_lost", "Requests that lost a draft", "draft")
-        self._resumes = self._counter("resumes", "Broken verify streams that were resumed")
-        self._messages = self._counter("wire_messages", "Messages to and from the services")
-        self._bytes = self._counter("wire_bytes", "Their bytes")
-        self._first = self._histogram(
+        self._made = self.counter("draft_nodes", "Nodes that came from a draft", "draft")
+        self._used = self.counter("draft_accepted_tokens", "Accepted tokens of a draft", "draft")
+        self._lost = self.counter("drafts_lost", "Requests that lost a draft", "draft")
+        self._resumes = self.counter("resumes", "Broken verify streams that were resumed")
+        self._messages = self.counter("wire_messages", "Messages to and from the services")
+        self._bytes = self.counter("wire_bytes", "Their bytes")
+        self._first = self.histogram(
             "time_to_first_token_seconds", "From a request to its first token", SECONDS
         )
-        self._whole = self._histogram("request_seconds", "From a request to its end", SECONDS)
-        self._each = self._histogram(
+        self._whole = self.histogram("request_seconds", "From a request to its end", SECONDS)
+        self._each = self.histogram(
             "time_per_token_seconds", "Mean time from token to token in a request", TOKEN_SECONDS
         )
-        self._usable = self._gauge("service_usable", "Whether a service can be used", "service")
-        self._away = self._gauge("round_trip_seconds", "Of a small call to a service", "service")
-        build = self._gauge("build_info", "The version that runs", "version")
-        build.labels(version=__version__).set(1)
+        self._usable = self.gauge("service_usable", "Whether a service can be used", "service")
+        self._away = self.gauge("round_trip_seconds", "Of a small call to a service", "service")
         if has_vllm_names:
             self.registry.register(_VllmNames(self))
 
@@ -130,15 +131,6 @@ class FrontMetrics:
             "num_accepted_tokens": self._accepted,
             "num_accepted_tokens_per_pos": self._positions,
         }
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"outrider_{name}", text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"outrider_{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"outrider_{name}", text, registry=self.registry, buckets=buckets)
 
 
 class _VllmNames(Collector):

@@ -1,12 +1,16 @@
 """The orchestrator as a process: bring the engines up, serve them, drain them."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import grpc
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from orchestrator.engines import Engines, make_engines
-from orchestrator.front import Front
+from orchestrator.front import CLUSTER_S, Front
 from orchestrator.metrics import FrontMetrics
 from orchestrator.servicer import OrchestratorServicer
 from orchestrator.settings import OrchestratorSettings
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from orchestrator.gateway.serving import Gateway
 
 SERVICE_NAME = orchestrator_pb2.DESCRIPTOR.services_by_name["OrchestratorService"].full_name
+
+LOOK_S = 2 * CLUSTER_S
+"""An event loop that is ending answers nobody."""
 
 
 class OrchestratorServer:
@@ -29,6 +36,8 @@ class OrchestratorServer:
         self.gateway: Gateway | None = None
         """The HTTP endpoint to the same engines, if there is one."""
         self._servicer = OrchestratorServicer(self.front)
+        self.registry = CollectorRegistry()
+        self.registry.register(_AskedNow(self.front, asyncio.get_running_loop()))
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds the servicer."""
@@ -43,6 +52,23 @@ class OrchestratorServer:
         if self.gateway is not None:
             await self.gateway.stop()
         await self.front.stop()
+
+
+class _AskedNow(Collector):
+    """For the thread that serves metrics: the services are asked in the loop before it tells."""
+
+    def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
+        self._front = front
+        self._loop = loop
+
+    def collect(self) -> Iterable[Metric]:
+        """As Prometheus' library asks for it."""
+        asyncio.run_coroutine_threadsafe(self._front.look(), self._loop).result(LOOK_S)
+        return self._front.metrics.registry.collect()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing to compare: it stands alone."""
+        return ()
 
 
 async def build(settings: OrchestratorSettings) -> OrchestratorServer:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -31,6 +32,7 @@ from outrider.wire.convert_sampling import (
     stop_from,
 )
 from outrider.wire.errors import REQUEST_ID
+from outrider.wire.watched import traceparent_of
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_MESSAGES = 8192
@@ -75,7 +77,9 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         metadata = dict(context.invocation_metadata() or ())
         request_id = request_id_of(str(metadata.get(REQUEST_ID, "")))
         try:
-            events = self._engines.generate(request_from(request, request_id))
+            wanted = request_from(request, request_id)
+            wanted = replace(wanted, traceparent=traceparent_of(context))
+            events = self._engines.generate(wanted)
             async with contextlib.aclosing(events) as stream:  # type: ignore[type-var]
                 async for event in stream:
                     yield event_to(event)

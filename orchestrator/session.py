@@ -115,7 +115,8 @@ class Session:
             self._plan.policy,
             self.request.logprobs,
         )
-        self.verify = peer.client.verify(peer.name, opening, self.inbox)
+        traceparent = self.request.traceparent
+        self.verify = peer.client.verify(peer.name, opening, self.inbox, traceparent)
 
     def attach(self, peer: DraftPeer) -> None:
         """Lets a draft take part from here on; it needs no answer to begin with."""
@@ -141,7 +142,7 @@ class Session:
         stats = known or DraftStats(peer.name)
         if known is None:
             self.stats.drafts.append(stats)
-        link = peer.client.draft(peer.name, opening, self.inbox)
+        link = peer.client.draft(peer.name, opening, self.inbox, self.request.traceparent)
         self._names[index] = stats
         draft = Attached(peer, index, link, stats, opening.plan, returns=known is not None)
         peer.sessions += 1

@@ -5,6 +5,7 @@ A field is the same word everywhere: `--kv-tokens`, `OUTRIDER_VERIFY_KV_TOKENS`,
 """
 
 import ipaddress
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -18,6 +19,8 @@ from outrider.models.options import ModelOptions
 from outrider.telemetry.logs import LogFormat, LogLevel
 
 S = TypeVar("S", bound="ServerSettings")
+
+_ENDPOINT = re.compile(r"https?://[^\s/]+:\d{1,5}", re.ASCII)
 
 
 class ModelSettings(BaseModel):
@@ -63,7 +66,7 @@ class ModelSettings(BaseModel):
 
 
 class ServerSettings(BaseSettings):
-    """Where a service listens, how it ends, what it logs."""
+    """Where a service listens, how it ends, what it logs and tells of itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())  # type: ignore[assignment]
 
@@ -83,6 +86,24 @@ class ServerSettings(BaseSettings):
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error")
     log_format: LogFormat = Field("auto", description="auto, json or text")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port, at --host, that serves metrics to Prometheus; 0: any free one; "
+        "unset: none",
+    )
+    traces_endpoint: str = Field(
+        "",
+        description="Collector that gets traces (OTLP over gRPC), such as http://127.0.0.1:4317; "
+        "unset: none are made",
+    )
+    traces_sample_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of requests that are traced, where whoever asks has not decided it",
+    )
 
     @field_validator("host")
     @classmethod
@@ -94,6 +115,13 @@ class ServerSettings(BaseSettings):
         except ValueError as error:
             raise ValueError("give an IP address, or localhost") from error
         return host
+
+    @field_validator("traces_endpoint")
+    @classmethod
+    def _known_endpoint(cls, endpoint: str) -> str:
+        if endpoint and not _ENDPOINT.fullmatch(endpoint):
+            raise ValueError("give http://host:port, or https://host:port for TLS")
+        return endpoint
 
     @model_validator(mode="after")
     def _plaintext_is_meant(self) -> "ServerSettings":

@@ -24,8 +24,10 @@ from outrider.models.workers import Workers
 from outrider.prompt_share import equal_shares, prompt_tokens
 from outrider.selection import Selection
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.metrics import Occupancy
 from outrider.tree import TokenTree
 from outrider.types import VerifyOpening
+from verify_service.metrics import VerifyMetrics
 from verify_service.sessions import Session, reached_end
 from verify_service.settings import VerifySettings
 from verify_service.settled import Batch
@@ -36,6 +38,8 @@ PROMPT_SHARE = 0.25
 """Share of a pass's tokens that waiting prompts get however many sessions decode."""
 
 EXPIRY_CHECK_S = 1.0
+
+Passed = tuple[Batch, list[Work], list[Outcome | OutriderError]]
 
 
 class Scheduler:
@@ -51,6 +55,9 @@ class Scheduler:
         self._trees = Trees()
         self._next_look_at = math.inf
         self._untold_gap_us = 0
+        self._left_out = 0
+        self._passed: list[Passed] = []
+        self.metrics = VerifyMetrics(self.occupancy)
         self._changed = asyncio.Event()
         self._is_draining = False
         self._is_stopped = False
@@ -94,6 +101,7 @@ class Scheduler:
         )
         self._overtake(opening.session_id)  # another one may have been opened at the same time
         self._sessions[opening.session_id] = session
+        self.metrics.note_opened()
         self.wake()
         return session
 
@@ -117,6 +125,20 @@ class Scheduler:
                 if session.error is None and (at is None or at >= self._next_look_at):
                     return
         self.wake()
+
+    def occupancy(self) -> Occupancy:
+        """How full it is now; may be asked in any thread."""
+        sessions = list(self._sessions.values())
+        promised = self._promised
+        return Occupancy(
+            len(sessions),
+            len(promised) + self._left_out,
+            {
+                "used": sum(session.sequence.held for session in sessions),
+                "promised": self._promised_to([s.opening for s in sessions] + promised),
+                "limit": self._settings.kv_tokens,
+            },
+        )
 
     async def drain(self) -> None:
         """Refuses new sessions and returns when the open ones have ended."""
@@ -179,6 +201,7 @@ class Scheduler:
             waits = {s: at for s in sessions if (at := s.ready_at()) is not None}
             ready = [session for session, at in waits.items() if at <= now]
             if not ready or self._thread.is_wanted or self._is_stopped:
+                self._left_out = len(ready)
                 self._send(sessions)
                 return None if ready else min(waits.values(), default=now + EXPIRY_CHECK_S)
             try:
@@ -191,18 +214,27 @@ class Scheduler:
                     )
 
     def _send(self, sessions: Sequence[Session]) -> None:
-        """Lets the loop tell the callers of `sessions` what is new."""
+        """Lets the loop tell the callers of `sessions` what is new, and count what has passed."""
+        passed, self._passed = self._passed, []
 
         def tell() -> None:
             for session in sessions:
                 if session.unread_since is not None or session.error is not None:
                     session.changed.set()
+            if passed:
+                # Behind those that now wake up: no verdict waits for it.
+                self._event_loop.call_soon(self._count, passed)
 
         self._event_loop.call_soon_threadsafe(tell)
+
+    def _count(self, passed: Sequence[Passed]) -> None:
+        for batch, works, outcomes in passed:
+            self.metrics.note_pass(batch, works, outcomes)
 
     def _pass(self, ready: Sequence[Session]) -> None:
         """One target pass over the ready sessions."""
         works = self._share(ready)
+        self._left_out = len(ready) - len(works)
         self._send(list(self._sessions.values()))
         could_start_at = max(self.verifier.ended_at, min(s.ready_since() for s in works))
         outcomes = self._step(list(works.values()))
@@ -219,6 +251,7 @@ class Scheduler:
             untold_gap_us=self._untold_gap_us,
         )
         self._untold_gap_us = 0 if decided else self._untold_gap_us + batch.gap_us
+        self._passed.append((batch, list(works.values()), outcomes))
         for (session, work), outcome in zip(works.items(), outcomes, strict=True):
             if isinstance(outcome, Outcome):
                 session.settle(work, outcome, batch, now)
@@ -295,7 +328,7 @@ class Scheduler:
                 "try again later, or raise --max-sessions",
                 retry_after_s=1.0,
             )
-        promised = sum(self._answer(o) + o.policy.max_rows for o in openings)
+        promised = self._promised_to(openings)
         demand = self._answer(opening)
         left = self._settings.kv_tokens - promised - demand
         if left < 0:
@@ -307,6 +340,10 @@ class Scheduler:
             )
         rows = min(opening.policy.max_rows, self._settings.max_pass_tokens - 1, left)
         return replace(opening, policy=replace(opening.policy, max_rows=rows))
+
+    def _promised_to(self, openings: Sequence[VerifyOpening]) -> int:
+        """Tokens of KV that they keep room for."""
+        return sum(self._answer(o) + o.policy.max_rows for o in openings)
 
     def _answer(self, opening: VerifyOpening) -> int:
         whole = len(opening.prompt_ids) + opening.stop.max_tokens
@@ -335,4 +372,5 @@ class Scheduler:
         if session.is_closed:
             return None
         session.is_closed = True
+        self.metrics.note_ended(session.dropped_nodes)
         return self._thread.later(lambda: self.verifier.close(session.sequence))

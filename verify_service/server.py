@@ -31,6 +31,7 @@ class VerifyServer:
         self, model: CausalModel, settings: VerifySettings, taken: Footprint | None = None
     ) -> None:
         self._scheduler = Scheduler(Verifier(model), settings)
+        self.registry = self._scheduler.metrics.registry
         self._servicer = VerifyServicer(
             self._scheduler,
             settings.max_sessions,

@@ -11,6 +11,8 @@ import grpc
 from outrider.errors import InvalidArgumentError, OutriderError
 from outrider.host import ModelLoad
 from outrider.models.base import Tokenizer
+from outrider.telemetry.logs import get_logger
+from outrider.telemetry.traces import Attribute
 from outrider.v1 import verify_pb2, verify_pb2_grpc
 from outrider.wire.calls import first_message, internal_error
 from outrider.wire.convert import chunk_from, info_to, verdict_to, verify_opening_from
@@ -18,6 +20,7 @@ from outrider.wire.convert_host import host_to
 from outrider.wire.convert_plan import policy_from
 from outrider.wire.convert_sampling import finish_to
 from outrider.wire.diagnosing import Teller
+from outrider.wire.watched import watched
 from verify_service.scheduler import Scheduler
 from verify_service.sessions import MAX_UNREAD_VERDICTS, Session
 
@@ -87,36 +90,40 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
         self, request_iterator: AsyncIterator[verify_pb2.VerifyRequest], context: Context
     ) -> AsyncIterator[verify_pb2.VerifyResponse]:
         """One session, from open to its last verdict, half-close or close."""
-        first = await first_message(request_iterator)
-        if first is None or first.WhichOneof("kind") != "open":
-            raise InvalidArgumentError("a verify stream starts with open; send it first")
-        session = await self._scheduler.open(verify_opening_from(first.open))
-        reader = asyncio.create_task(self._read(request_iterator, session))
-        try:
-            opened = verify_pb2.VerifyOpened(
-                cached_tokens=session.cached_tokens, finish_reason=finish_to(session.at_end)
-            )
-            yield verify_pb2.VerifyResponse(opened=opened)
-            while session.at_end is None:
-                # Looked at first: verdicts that fell before it are still told before it.
-                error = session.error
-                verdicts = session.read()
-                if len(verdicts) >= MAX_UNREAD_VERDICTS:
-                    self._scheduler.wake()  # it was not verified for as long as so many waited
-                for verdict in verdicts:
-                    yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
-                    if verdict.finish_reason is not None:
-                        return
-                if error is not None:
-                    raise error
-                if session.unread_since is None and session.error is None:
-                    if reader.done():
-                        return
-                    session.changed.clear()
-                    await session.changed.wait()
-        finally:
-            reader.cancel()
-            await self._scheduler.close(session)
+        with watched("verify", context, self._scheduler.metrics) as span:
+            first = await first_message(request_iterator)
+            if first is None or first.WhichOneof("kind") != "open":
+                raise InvalidArgumentError("a verify stream starts with open; send it first")
+            session = await self._scheduler.open(verify_opening_from(first.open))
+            reader = asyncio.create_task(self._read(request_iterator, session))
+            try:
+                opened = verify_pb2.VerifyOpened(
+                    cached_tokens=session.cached_tokens, finish_reason=finish_to(session.at_end)
+                )
+                yield verify_pb2.VerifyResponse(opened=opened)
+                while session.at_end is None:
+                    # Looked at first: verdicts that fell before it are still told before it.
+                    error = session.error
+                    verdicts = session.read()
+                    if len(verdicts) >= MAX_UNREAD_VERDICTS:
+                        # It was not verified for as long as so many waited.
+                        self._scheduler.wake()
+                    for verdict in verdicts:
+                        yield verify_pb2.VerifyResponse(verdict=verdict_to(verdict))
+                        if verdict.finish_reason is not None:
+                            return
+                    if error is not None:
+                        raise error
+                    if session.unread_since is None and session.error is None:
+                        if reader.done():
+                            return
+                        session.changed.clear()
+                        await session.changed.wait()
+            finally:
+                reader.cancel()
+                span.note(**_told(session))
+                get_logger().info("session_ended", **_told(session))
+                await self._scheduler.close(session)
 
     async def _read(
         self, requests: AsyncIterator[verify_pb2.VerifyRequest], session: Session
@@ -166,3 +173,15 @@ class VerifyServicer(verify_pb2_grpc.VerifyServiceServicer):
                 f"the model {self._model.info.model_name} has no tokenizer; send token ids"
             )
         return self._model.tokenizer
+
+
+def _told(session: Session) -> dict[str, Attribute]:
+    """What may be told of a session: no tokens."""
+    return {
+        "session_id": session.opening.session_id,
+        "prompt_tokens": len(session.opening.prompt_ids),
+        "cached_tokens": session.cached_tokens,
+        "emitted_tokens": len(session.tree.committed),
+        "rounds": session.round_index,
+        "dropped_nodes": session.dropped_nodes,
+    }

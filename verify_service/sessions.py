@@ -50,6 +50,7 @@ class Session:
     last_verdict_at: float = field(init=False)
     enough_since: float | None = None
     is_closed: bool = False
+    dropped_nodes: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     _unread: deque[Settled] = field(default_factory=deque)
     _news: deque[tuple[float, Chunk | ReadinessPolicy]] = field(default_factory=deque)
@@ -133,7 +134,7 @@ class Session:
             at, news = self._news.popleft()
             try:
                 if isinstance(news, Chunk):
-                    self.tree.grow(news)
+                    self.dropped_nodes += self.tree.grow(news).dropped
                 else:
                     promised = self.opening.policy.max_rows
                     self.policy = replace(news, max_rows=min(news.max_rows, promised))

@@ -10,6 +10,7 @@ from orchestrator.settings import OrchestratorSettings
 from outrider.diagnosis import Diagnosis
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import configure_logs, get_logger
+from outrider.telemetry.traces import configure_traces, stop_traces
 from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
 
@@ -24,6 +25,7 @@ class EngineActor:
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         configure_logs("engine", settings.log_level, settings.log_format)
+        configure_traces("engine", settings.traces_endpoint, settings.traces_sample_ratio)
         self._engine = Engine(settings)
         self._starting: asyncio.Task[None] | None = None
 
@@ -35,8 +37,9 @@ class EngineActor:
         await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
-        """Closes the channels."""
+        """Closes the channels, and sends what is left of traces."""
         await self._engine.stop()
+        await asyncio.to_thread(stop_traces)
 
     async def model_info(self) -> ModelInfo | OutriderError:
         """The target's facts."""

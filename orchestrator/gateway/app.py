@@ -15,6 +15,7 @@ from orchestrator.gateway.keys import Keys
 from orchestrator.gateway.pages import pages, read_files
 from orchestrator.gateway.reading import UNSUPPORTED
 from orchestrator.gateway.settings import GatewaySettings
+from orchestrator.gateway.tracing import Traced
 from orchestrator.gateway.watching import watching
 from outrider.errors import InternalError, OutriderError
 from outrider.telemetry.logs import get_logger
@@ -46,6 +47,7 @@ def make_app(desk: Desk, settings: GatewaySettings) -> FastAPI:
     app.add_exception_handler(OutriderError, _tell)
     app.add_exception_handler(RequestValidationError, _tell_misread)
     app.add_exception_handler(HTTPException, _tell_http)
+    app.add_middleware(Traced)
     keys = Keys((key.get_secret_value() for key in settings.api_key), settings.api_key_file)
     app.add_middleware(
         Guard,

@@ -94,7 +94,7 @@ def routes(desk: Desk) -> APIRouter:
     async def chat_completions(body: ChatBody, request: Request) -> Response:
         """The next turn of a conversation."""
         head = await _begin(desk, body, request, "chatcmpl")
-        job = chat_job(body, request.state.request_id, desk.default_max_tokens)
+        job = _traced(chat_job(body, request.state.request_id, desk.default_max_tokens), request)
         job, ids = await _with_ids(desk.front, job, body)
         telling = ChatTelling(
             head,
@@ -112,7 +112,7 @@ def routes(desk: Desk) -> APIRouter:
     async def completions(body: CompletionBody, request: Request) -> Response:
         """What follows a text, or each of several."""
         head = await _begin(desk, body, request, "cmpl")
-        job = completion_job(body, request.state.request_id)
+        job = _traced(completion_job(body, request.state.request_id), request)
         echoes = await _echoes(desk, job) if job.echoes else ()
         job, ids = await _with_ids(desk.front, job, body)
         telling = CompletionTelling(
@@ -228,6 +228,10 @@ def _note_unknown(body: Body, request: Request) -> None:
             request_id=request.state.request_id,
             fields=[name[:40] for name in sorted(unknown)[:20]],
         )
+
+
+def _traced(job: Job, request: Request) -> Job:
+    return replace(job, base=replace(job.base, traceparent=request.state.traceparent))
 
 
 async def _with_ids(

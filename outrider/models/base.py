@@ -38,6 +38,11 @@ class ModelSequence:
     next_node: int = 0
     is_closed: bool = False
 
+    @property
+    def held(self) -> int:
+        """Tokens and nodes that have KV."""
+        return len(self.tokens) + len(self.nodes)
+
     def add(self, parent: int, token: int) -> int:
         """Records a fed node and returns its number."""
         position = len(self.tokens) if parent == TIP else self.nodes[parent].position + 1

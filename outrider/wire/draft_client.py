@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 
@@ -17,6 +18,7 @@ from outrider.wire.convert_host import told_from
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
 from outrider.wire.uploads import parts
+from outrider.wire.watched import metadata_of
 
 MAX_REASON_CHARACTERS = 400
 
@@ -102,9 +104,15 @@ class DraftClient:
         return told_from(readable(response, self._address), reply_bytes, self._address)
 
     def draft(
-        self, name: str, opening: DraftOpening, inbox: "asyncio.Queue[Arrival]"
+        self,
+        name: str,
+        opening: DraftOpening,
+        inbox: "asyncio.Queue[Arrival]",
+        traceparent: str = "",
     ) -> DraftStream:
-        """Opens a session; what comes back goes into `inbox`."""
+        """Opens a session; what comes back goes into `inbox`. `traceparent` names the span that
+        asks.
+        """
         is_open = False
 
         def decode(response: draft_pb2.DraftResponse) -> object:
@@ -123,6 +131,7 @@ class DraftClient:
                 f"{'a chunk' if is_open else 'opened'} has to come"
             )
 
-        stream = DraftStream(name, self._address, self._stub.Draft, decode, inbox)
+        call = partial(self._stub.Draft, metadata=metadata_of(traceparent))
+        stream = DraftStream(name, self._address, call, decode, inbox)
         stream.send(draft_pb2.DraftRequest(open=draft_opening_to(opening)))
         return stream

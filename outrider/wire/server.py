@@ -13,10 +13,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry
 
 from outrider.errors import OutriderError, UnavailableError
 from outrider.settings import ServerSettings
 from outrider.telemetry.logs import configure_logs, get_logger
+from outrider.telemetry.metrics import MetricsServer
+from outrider.telemetry.traces import configure_traces, stop_traces
 from outrider.wire.calls import TypedErrors
 from outrider.wire.channels import SERVER_OPTIONS
 from outrider.wire.ports import require_free
@@ -33,6 +36,11 @@ class Service(Protocol):
     """What a server runs: servicers to register, and how their sessions end."""
 
     names: Sequence[str]
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What is served where there is a `metrics_port`."""
+        ...
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds the servicers."""
@@ -58,6 +66,8 @@ def run_service(
     async def build_and_serve() -> None:
         # A model can take minutes to load, and the port is only bound once it can answer.
         require_free(settings.host, settings.port)
+        if settings.metrics_port is not None:
+            require_free(settings.host, settings.metrics_port, "--metrics-port")
         service = await build()
         # What is there by now stays: the collector need not look at a model's many objects again
         # and again, for tenths of a second, while passes wait.
@@ -68,12 +78,15 @@ def run_service(
     # asyncio would turn the first Ctrl-C into a cancellation, which a loading model does not see.
     signal.signal(signal.SIGINT, _interrupt)
     try:
+        configure_traces(name, settings.traces_endpoint, settings.traces_sample_ratio)
         asyncio.run(build_and_serve())
     except OutriderError as error:
         get_logger().error("cannot_serve", problem=error.message)
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        stop_traces()
     return 0
 
 
@@ -98,6 +111,7 @@ async def serve(service: Service, settings: ServerSettings) -> None:
     names = (*service.names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     port = _bind(server, settings)
+    metrics = await _serve_metrics(service.registry, settings)
     stopping = _stop_signals()
     await server.start()
     for name in ("", *service.names):
@@ -114,6 +128,8 @@ async def serve(service: Service, settings: ServerSettings) -> None:
     await _first_of(service.drain(), stopping.get(), timeout_s=settings.grace_s)
     await server.stop(grace=0)
     await service.stop()
+    if metrics is not None:
+        await asyncio.to_thread(metrics.stop)
     get_logger().info("stopped")
 
 
@@ -126,6 +142,17 @@ def _bind(server: grpc.aio.Server, settings: ServerSettings) -> int:
             f"cannot listen on {host}:{settings.port}: the port is in use or not permitted; "
             "stop the other program or choose another --port (0 takes a free one)"
         ) from error
+
+
+async def _serve_metrics(
+    registry: CollectorRegistry, settings: ServerSettings
+) -> MetricsServer | None:
+    if settings.metrics_port is None:
+        return None
+    # In a thread: Python looks up the name of the host that it serves.
+    metrics = await asyncio.to_thread(MetricsServer, registry, settings.host, settings.metrics_port)
+    get_logger().info("serving_metrics", address=metrics.address)
+    return metrics
 
 
 def _stop_signals() -> "asyncio.Queue[str]":

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 
@@ -19,6 +20,7 @@ from outrider.wire.convert_sampling import finish_from
 from outrider.wire.draft_client import Opened, RelayedChunk
 from outrider.wire.errors import from_rpc_error, readable
 from outrider.wire.links import Arrival, Link
+from outrider.wire.watched import metadata_of
 
 TEXT_TIMEOUT_S = 60.0
 
@@ -91,9 +93,15 @@ class VerifyClient:
         return tuple(readable(response, self._address).ids)
 
     def verify(
-        self, name: str, opening: VerifyOpening, inbox: "asyncio.Queue[Arrival]"
+        self,
+        name: str,
+        opening: VerifyOpening,
+        inbox: "asyncio.Queue[Arrival]",
+        traceparent: str = "",
     ) -> VerifyStream:
-        """Opens or resumes a session; what comes back goes into `inbox`."""
+        """Opens or resumes a session; what comes back goes into `inbox`. `traceparent` names the
+        span that asks.
+        """
 
         def decode(response: verify_pb2.VerifyResponse) -> object:
             kind = response.WhichOneof("kind")
@@ -104,6 +112,7 @@ class VerifyClient:
                 return verdict_from(response.verdict)
             raise InvalidArgumentError("the verifier sent a message of an unknown kind")
 
-        stream = VerifyStream(name, self._address, self._stub.Verify, decode, inbox)
+        call = partial(self._stub.Verify, metadata=metadata_of(traceparent))
+        stream = VerifyStream(name, self._address, call, decode, inbox)
         stream.send(verify_pb2.VerifyRequest(open=verify_opening_to(opening)))
         return stream

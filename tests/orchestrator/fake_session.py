@@ -75,10 +75,14 @@ class FakePeer:
     def judge(self, is_right: bool) -> None:
         self.judged.append(is_right)
 
-    def draft(self, name: str, opening: DraftOpening, inbox: Any) -> FakeLink:
+    def draft(
+        self, name: str, opening: DraftOpening, inbox: Any, traceparent: str = ""
+    ) -> FakeLink:
         return FakeLink(opening)
 
-    def verify(self, name: str, opening: VerifyOpening, inbox: Any) -> FakeLink:
+    def verify(
+        self, name: str, opening: VerifyOpening, inbox: Any, traceparent: str = ""
+    ) -> FakeLink:
         return FakeLink(opening)
 
 

@@ -33,6 +33,9 @@ SERVER: dict[str, tuple[str, object]] = {
     "grace_s": ("2.5", 2.5),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
+    "metrics_port": ("9071", 9071),
+    "traces_endpoint": ("http://127.0.0.1:4317", "http://127.0.0.1:4317"),
+    "traces_sample_ratio": ("0.25", 0.25),
 }
 MODEL: dict[str, tuple[str, object]] = {
     "model": ("scripted:vocab=8,eos=1", "scripted:vocab=8,eos=1"),
@@ -178,6 +181,8 @@ def test_the_same_flag_means_another_variable_at_each_service(
 
 BOUNDS: dict[str, tuple[str, str]] = {
     "port": ("-1", "65536"),
+    "metrics_port": ("-1", "65536"),
+    "traces_sample_ratio": ("-0.1", "1.1"),
     "grace_s": ("0", "3601"),
     "idle_timeout_s": ("0", "86401"),
     "threads": ("-1", "1025"),
@@ -243,6 +248,7 @@ def test_a_bad_number_in_the_environment_is_told_in_the_same_words(
         ("verify", ["--log-format", "xml"], "--log-format: .*'auto', 'json'.*got 'xml'"),
         ("verify", ["--host", "example.org"], "--host: give an IP .* localhost, got 'example.org'"),
         ("verify", ["--host", ""], "--host: .*got ''"),
+        ("verify", ["--traces-endpoint", "h:1"], "--traces-endpoint: give http://.*got 'h:1'"),
         ("draft", ["--model", ""], "--model: .*at least 1 character, got ''"),
         ("orchestrator", ["--verify", "x"], "--verify: 'x' is not an address; give host:port"),
         ("draft", ["--nonsense", "3"], "unrecognized arguments: --nonsense 3"),
