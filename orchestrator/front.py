@@ -111,6 +111,7 @@ class Front:
         finally:
             if outcome:
                 self.metrics.note_ended(outcome)
+                span.note(outcome=outcome)
             span.end()
             self.metrics.running.dec()
 

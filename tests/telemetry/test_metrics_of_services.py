@@ -97,7 +97,7 @@ async def test_an_open_session_shows_and_a_refused_one_is_an_error(local: Local)
         await until(lambda: value(draft, "sessions_open") == 1, "the draft's session")
         with pytest.raises(CapacityError):
             await client.generate(PROMPT, max_tokens=4).result()
-    assert value(verify, "errors_total", reason="capacity") == 1
+    assert value(verify, "errors_total", reason="capacity") >= 1, "the client tries again"
     assert value(verify, "errors_total", reason="internal") == 0
     await until(lambda: value(verify, "sessions_open") == 0, "the session's end")
 
