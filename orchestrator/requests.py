@@ -37,8 +37,8 @@ class GenerationRequest:
     deployment's default. `logprobs` None: none are reported; otherwise of each token and of so many
     most likely ones. `choice_index` tells which of several independent answers to one seed this is.
     The answer goes on behind `delivered_ids`, tokens of it that the caller has from a stream that
-    broke; max_tokens and min_tokens count them. `traceparent` names the span above its own; empty: it
-    is not traced.
+    broke; max_tokens and min_tokens count them. `traceparent` names the span above its own; empty:
+    it is not traced.
     """
 
     request_id: str

@@ -310,3 +310,18 @@ def test_traces_without_the_extra_are_refused_with_what_to_do(
     with pytest.raises(UnavailableError, match=r"extra 'traces'.*--traces-endpoint"):
         traces.configure_traces("verify", "http://127.0.0.1:4317", 1.0)
     assert not traces.is_tracing()
+
+
+def test_a_ratio_decides_where_the_caller_has_not_and_the_end_sends_what_is_left() -> None:
+    with Collector() as collector:
+        traces.configure_traces("verify", collector.endpoint, 0.0)
+        try:
+            trace, _, sampled = a_caller()
+            assert traces.start_span("generate").traceparent.endswith("-00")
+            with traces.start_span("verify", sampled) as span:
+                assert span.traceparent.endswith("-01")
+            traces.start_span("generate").end()
+        finally:
+            traces.stop_traces()
+        assert [told.trace for told in collector.all] == [trace]
+    assert traces.start_span("generate") is traces.NO_SPAN
