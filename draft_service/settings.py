@@ -1,4 +1,6 @@
-"""Settings of the draft service; every one is a flag and an environment variable."""
+"""Settings of the draft service; every one is a flag, an environment variable and a key."""
+
+from typing import ClassVar
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -9,6 +11,7 @@ from outrider.settings import ModelSettings, ServerSettings
 class DraftSettings(ServerSettings, ModelSettings):
     """The draft model, its limits, and where the service listens."""
 
+    section: ClassVar[str] = "draft"
     model_config = SettingsConfigDict(
         env_prefix="OUTRIDER_DRAFT_", frozen=True, extra="forbid", protected_namespaces=()
     )

@@ -1,7 +1,7 @@
-"""Settings of the orchestrator; every one is a flag and an environment variable."""
+"""Settings of the orchestrator; every one is a flag, an environment variable and a key."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -18,6 +18,7 @@ _ADDRESS = re.compile(
 class OrchestratorSettings(GatewaySettings):
     """Which verifier and drafts to use, how far to run ahead, and where the service listens."""
 
+    section: ClassVar[str] = "orchestrator"
     model_config = SettingsConfigDict(
         env_prefix="OUTRIDER_", frozen=True, extra="forbid", protected_namespaces=()
     )

@@ -1,5 +1,5 @@
-"""Settings that every service has, and the one way they are read: flags, then environment, then
-defaults.
+"""Settings that every service has, and the one way they are read: flags, then the environment, then
+the config file, then defaults.
 
 A field is the same word everywhere: `--kv-tokens`, `OUTRIDER_VERIFY_KV_TOKENS`, `kv_tokens`.
 """
@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, CliSettingsSource, SettingsError
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings
 
+from outrider.errors import InvalidArgumentError
 from outrider.models.options import ModelOptions
+from outrider.settings_reading import find_settings
 from outrider.telemetry.logs import LogFormat, LogLevel
 
 S = TypeVar("S", bound="ServerSettings")
@@ -69,6 +71,9 @@ class ServerSettings(BaseSettings):
     """Where a service listens, how it ends, what it logs and tells of itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())  # type: ignore[assignment]
+
+    section: ClassVar[str]
+    """Of the config file; the name of the service."""
 
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on")
     port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0: any free one")
@@ -134,41 +139,12 @@ class ServerSettings(BaseSettings):
 
 
 def read_settings(kind: type[S], arguments: Sequence[str], program: str) -> S:
-    """Settings from command-line arguments, then the environment, then defaults.
+    """The settings of a service, as `find_settings` finds them.
 
     Prints what was got, what was wanted and exits with status 2 where they do not fit.
     """
-    source: CliSettingsSource[S] = CliSettingsSource(
-        kind,
-        cli_prog_name=program,
-        cli_parse_args=list(arguments),
-        cli_implicit_flags=True,
-        cli_kebab_case=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        cli_shortcuts=None,
-    )
     try:
-        return kind(_cli_settings_source=source)  # type: ignore[call-arg]
-    except (ValidationError, SettingsError) as error:
-        sys.stderr.write(f"{program}: {_explain(error)}\n")
+        return find_settings(kind, arguments, program).settings
+    except InvalidArgumentError as error:
+        sys.stderr.write(f"{program}: {error.message}\n")
         raise SystemExit(2) from error
-
-
-def _explain(error: ValidationError | SettingsError) -> str:
-    if isinstance(error, SettingsError):
-        return str(error)
-    return "; ".join(
-        f"{_flag(e['loc'])}: {_plain(e['msg'])}, got {e['input']!r}"
-        if e["loc"]
-        else _plain(e["msg"])
-        for e in error.errors()
-    )
-
-
-def _flag(location: "tuple[int | str, ...]") -> str:
-    return "--" + "-".join(map(str, location)).replace("_", "-")
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ")

@@ -21,6 +21,8 @@ structlog.configure(
 # Several processes share the cores: spinning thread pools would starve one another.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# No config file of whoever runs the suite.
+os.environ["OUTRIDER_CONFIG"] = "none"
 # A shell that starts the suite in the background lets it ignore Ctrl-C, and what it starts, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

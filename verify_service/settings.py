@@ -1,4 +1,6 @@
-"""Settings of the verify service; every one is a flag and an environment variable."""
+"""Settings of the verify service; every one is a flag, an environment variable and a key."""
+
+from typing import ClassVar
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -9,6 +11,7 @@ from outrider.settings import ModelSettings, ServerSettings
 class VerifySettings(ServerSettings, ModelSettings):
     """The target model, its limits, and where the service listens."""
 
+    section: ClassVar[str] = "verify"
     model_config = SettingsConfigDict(
         env_prefix="OUTRIDER_VERIFY_", frozen=True, extra="forbid", protected_namespaces=()
     )
