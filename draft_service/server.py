@@ -15,6 +15,7 @@ from outrider.models.footprint import Footprint
 from outrider.models.registry import load_model
 from outrider.models.room import check_room
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.waiting import told_while
 from outrider.v1 import draft_pb2, draft_pb2_grpc
 from outrider.wire.server import run_service
 
@@ -62,7 +63,8 @@ async def build(settings: DraftSettings) -> DraftServer:
             is_skipped=settings.skip_memory_check,
         )
     )
-    model = load_model(settings.model, settings.model_options())
+    with told_while("loading_model", model=settings.model):
+        model = load_model(settings.model, settings.model_options())
     get_logger().info(
         "model_loaded", model=model.info.model_name, context_tokens=model.info.context_tokens
     )

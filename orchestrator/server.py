@@ -14,6 +14,7 @@ from orchestrator.front import CLUSTER_S, Front
 from orchestrator.metrics import FrontMetrics
 from orchestrator.servicer import OrchestratorServicer
 from orchestrator.settings import OrchestratorSettings
+from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.server import run_service
 
@@ -73,6 +74,7 @@ class _AskedNow(Collector):
 
 async def build(settings: OrchestratorSettings) -> OrchestratorServer:
     """Brings the engines up; raises a domain error that says why where it cannot."""
+    _tell_lowered(settings)
     engines = make_engines(settings)
     await engines.start()
     server = OrchestratorServer(engines, has_vllm_names=settings.vllm_metric_names)
@@ -86,6 +88,18 @@ async def build(settings: OrchestratorSettings) -> OrchestratorServer:
             await server.stop()
             raise
     return server
+
+
+def _tell_lowered(settings: OrchestratorSettings) -> None:
+    """So deep a wait comes true only for a request that asks for longer drafts than the default."""
+    most = settings.num_speculative_tokens
+    if settings.wait_nodes is not None and settings.wait_nodes > most:
+        get_logger().warning(
+            "wait_nodes_lowered",
+            wait_nodes=settings.wait_nodes,
+            to=most,
+            where="requests that choose no num_speculative_tokens of their own",
+        )
 
 
 def run(settings: OrchestratorSettings) -> int:

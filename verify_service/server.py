@@ -12,6 +12,7 @@ from outrider.models.footprint import Footprint
 from outrider.models.registry import load_model
 from outrider.models.room import check_room
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.waiting import told_while
 from outrider.v1 import verify_pb2, verify_pb2_grpc
 from outrider.wire.server import run_service
 from verify_service.scheduler import Scheduler
@@ -63,7 +64,8 @@ async def build(settings: VerifySettings) -> VerifyServer:
             is_skipped=settings.skip_memory_check,
         )
     )
-    model = load_model(settings.model, settings.model_options())
+    with told_while("loading_model", model=settings.model):
+        model = load_model(settings.model, settings.model_options())
     if model.info.vocab_size == 0:
         raise InvalidArgumentError(
             f"{settings.model} proposes tokens but has no distribution over a vocabulary; "
