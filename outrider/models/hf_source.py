@@ -86,13 +86,13 @@ def _find_on_hub(name: str, revision: str | None) -> Source:
     except (OfflineModeIsEnabled, HfHubHTTPError, OSError) as error:
         return _from_hub_cache(name, revision, error)
     except Exception as error:
-        if not _is_transport_error(error):
+        if not is_transport_error(error):
             raise
         return _from_hub_cache(name, revision, error)
     return Source(name, name, revision, local_files_only=False)
 
 
-def _is_transport_error(error: Exception) -> bool:
+def is_transport_error(error: Exception) -> bool:
     """The hub's client changes its HTTP library now and then; its errors have no common class."""
     return type(error).__module__.split(".")[0] in {"httpx", "httpcore", "requests", "httpx2"}
 

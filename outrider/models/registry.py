@@ -2,11 +2,13 @@
 
 import importlib
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from outrider.errors import InvalidArgumentError
-from outrider.models.base import CausalModel
 from outrider.models.options import ModelOptions
+
+if TYPE_CHECKING:
+    from outrider.models.base import CausalModel
 
 __all__ = ["ModelOptions", "load_model"]
 
@@ -49,7 +51,7 @@ def known_backend(spec: str) -> str:
     return backend
 
 
-def load_model(spec: str, options: ModelOptions | None = None) -> CausalModel:
+def load_model(spec: str, options: ModelOptions | None = None) -> "CausalModel":
     """Loads `backend:argument`, or a bare name: `llamacpp` runs what ends in .gguf, `hf` the rest.
 
     >>> load_model("scripted:vocab=16").info.backend
