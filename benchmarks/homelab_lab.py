@@ -28,8 +28,8 @@ from benchmarks.homelab_plan import (
 from benchmarks.peers_client import LlamaCppPeer, Peer, TransformersPeer
 from benchmarks.pinned import ONE_THREAD, LineProcess, started_on
 from orchestrator.cli.child import Child, ChildSpec, end_all
-from orchestrator.cli.console import Progress
 from orchestrator.cli.interrupts import Interrupts
+from orchestrator.cli.progress import Progress
 from orchestrator.cli.stack_plan import is_weightless
 from orchestrator.settings import OrchestratorSettings
 from outrider import Client

@@ -10,6 +10,8 @@ import typer
 
 from orchestrator.cli import flags
 from orchestrator.cli.answer_flags import with_answer_flags
+from orchestrator.cli.completing import known_models
+from orchestrator.cli.config_app import config_app
 from orchestrator.cli.console import (
     FAILED,
     INTERRUPTED,
@@ -17,7 +19,9 @@ from orchestrator.cli.console import (
     fail,
     misuse_told,
     say,
+    settings_told,
 )
+from orchestrator.cli.models_app import models_app
 from orchestrator.cli.serve_app import serve_app
 from outrider.version import __version__
 
@@ -41,6 +45,10 @@ app = typer.Typer(
     "decides every token.",
 )
 app.add_typer(serve_app, name="serve", help="Run one service, or all of them on this machine.")
+app.add_typer(models_app, name="models", help="List the models on this machine, or fetch one.")
+app.add_typer(
+    config_app, name="config", help="Show the settings of the services, or what a file may hold."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +98,8 @@ def _generate(
     choice_index: flags.ChoiceIndex = 0,
 ) -> None:
     """Answer one prompt. The answer goes to standard output, everything else to standard error."""
-    from orchestrator.cli.generate import generate, generate_several
+    from orchestrator.cli.answers import generate_several
+    from orchestrator.cli.generate import generate
     from orchestrator.cli.prompts import read_prompt
 
     if logprobs is not None and not json:
@@ -179,7 +188,10 @@ def _bench(
     mode: flags.Mode = None,
     width: flags.Width = None,
     timeout: flags.Timeout = None,
-    form: Annotated[str, typer.Option("--format", help="md, csv or json.")] = "md",
+    form: Annotated[
+        str | None, typer.Option("--format", help="md, csv or json. Default: md.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the report goes instead.")
     ] = None,
@@ -190,6 +202,8 @@ def _bench(
     """Measure a running deployment, with drafts and without."""
     from orchestrator.cli.bench import bench
 
+    if json and form not in (None, "json"):
+        fail(f"--json and --format {form} are given; give one of them", MISUSED)
     bench(
         address,
         prompts=prompts,
@@ -201,7 +215,7 @@ def _bench(
         has_baseline=baseline,
         repetitions=repetitions,
         requests=requests,
-        form=form,
+        form=form or ("json" if json else "md"),
         output=output,
         plot=plot,
         options={
@@ -231,10 +245,15 @@ def _doctor(
     ] = True,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.")] = 600.0,
     model: Annotated[
-        str | None, typer.Option(help="A target to serve here: does it fit? Asks no deployment.")
+        str | None,
+        typer.Option(
+            help="A target to serve here: does it fit? Asks no deployment.",
+            autocompletion=known_models,
+        ),
     ] = None,
     draft_model: Annotated[
-        str | None, typer.Option(help="A draft to serve here: does it fit?")
+        str | None,
+        typer.Option(help="A draft to serve here: does it fit?", autocompletion=known_models),
     ] = None,
     kv_tokens: Annotated[
         int, typer.Option(min=64, help="With --model or --draft-model: of its KV cache.")
@@ -300,6 +319,7 @@ def _demo(
     ray: flags.Ray = "embedded",
     threads: flags.Threads = 0,
     model: Annotated[str | None, typer.Option(hidden=True)] = None,
+    json: flags.Json = False,
 ) -> None:
     """Start everything here, and compare drafts with no drafts.
 
@@ -310,17 +330,30 @@ def _demo(
     from orchestrator.cli.demo import Demo, show
     from orchestrator.cli.prompts import read_prompt
     from orchestrator.cli.showcase import chosen, llamacpp_problem
-    from orchestrator.cli.stack_plan import StackPlan
+    from orchestrator.cli.stack_flags import StackFlags, planned
+    from orchestrator.cli.stack_plan import OWN_HOST
+    from outrider.config_file import NO_FILE
 
     text = None if prompt is None else read_prompt(prompt)
     problem = llamacpp_problem() if model is None else None
     showcase = chosen(model, draft_model, text, problem)
-    plan = StackPlan(
-        showcase.model, showcase.drafts, threads=threads, grace_s=1.0, orchestrator=("--ray", ray)
-    )
+    with settings_told():
+        plan = planned(
+            StackFlags(
+                model=showcase.model,
+                draft_models=showcase.drafts,
+                host=OWN_HOST,
+                port=0,
+                http=False,
+                ray=ray,
+                threads=threads,
+                grace_s=1.0,
+                config=NO_FILE,
+            )
+        )
     options: GenerateOptions = {
         "max_tokens": max_tokens,
         "temperature": temperature,
         "seed": seed,
     }
-    show(Demo(plan, showcase, options))
+    show(Demo(plan, showcase, options, show_json=json))

@@ -29,13 +29,13 @@ from orchestrator.cli.console import (
     FAILED,
     INTERRUPTED,
     MISUSED,
-    Progress,
     errors_told,
     fail,
     misuse_told,
     say,
     write,
 )
+from orchestrator.cli.progress import Progress
 from orchestrator.cli.prompts import as_messages
 from orchestrator.cli.summary import counted
 from outrider.client import AsyncClient

@@ -9,8 +9,9 @@ import typer
 
 from orchestrator.cli.checks import require_valid
 from orchestrator.cli.console import FAILED, errors_told, misuse_told, say, told, write
+from orchestrator.cli.generate import first_token
 from orchestrator.cli.prompts import Messages
-from orchestrator.cli.summary import answer_line, counted
+from orchestrator.cli.summary import answer_line, counted, prompt_line
 from outrider.client import Client, Generation, Result
 from outrider.client.request import GenerateOptions
 from outrider.errors import InvalidArgumentError, OutriderError
@@ -53,8 +54,10 @@ class Chat:
         prompt = text if self._raw else messages
         with self._client.generate(prompt, **self._options) as generation:
             try:
-                for token in generation:
+                token = first_token(generation)
+                while token is not None:
                     write(token.text)
+                    token = next(generation, None)
                 self._last = generation.result()
             except KeyboardInterrupt:
                 self._last = None
@@ -107,7 +110,11 @@ class Chat:
         say(f"temperature {temperature:g}")
 
     def _show_stats(self, _: str) -> None:
-        say(answer_line(self._last) if self._last else "there is no answer yet")
+        if self._last is None:
+            say("there is no answer yet")
+            return
+        say(answer_line(self._last))
+        say(prompt_line(self._last))
 
     def _quit(self, _: str) -> None:
         self.is_over = True

@@ -4,18 +4,13 @@ import ipaddress
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import typer
 
 from outrider.errors import InternalError, InvalidArgumentError, OutriderError
-
-if TYPE_CHECKING:
-    from rich.status import Status
 
 NOBODY_ANSWERS = "nothing answers at"
 NO_CHAT_TEMPLATE = "no chat template"
@@ -85,6 +80,15 @@ def misuse_told() -> Iterator[None]:
         fail(_with_flags(named), MISUSED)
 
 
+@contextmanager
+def settings_told() -> Iterator[None]:
+    """As `misuse_told`, for messages that name flags, variables and lines already."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        fail(error.message, MISUSED)
+
+
 def told(error: OutriderError) -> str:
     """A domain error as this command tells it."""
     if error.message.startswith(NOBODY_ANSWERS):
@@ -126,44 +130,3 @@ def write(text: str, colour: str | None = None) -> None:
         text = typer.style(text, fg=colour)
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-class Progress:
-    """What is being waited for: a spinner on a terminal, nothing but the said lines elsewhere."""
-
-    def __init__(self) -> None:
-        self._status: Status | None = None
-        self._started = time.monotonic()
-
-    def __enter__(self) -> "Progress":
-        if sys.stderr.isatty():
-            from rich.console import Console
-
-            self._status = Console(stderr=True).status("")
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    @property
-    def seconds(self) -> float:
-        """Since it began."""
-        return time.monotonic() - self._started
-
-    def waits_for(self, text: str) -> None:
-        """Shows what is waited for now."""
-        if self._status is not None:
-            from rich.text import Text
-
-            self._status.update(Text(text))
-
-    def says(self, text: str) -> None:
-        """A line that stays."""
-        say(text)

@@ -1,18 +1,20 @@
 """`outrider demo`: a whole stack, one answer with drafts and the same one without, what it took."""
 
+import json
 from dataclasses import dataclass
 
 import typer
 
 from orchestrator.cli.checks import require_valid
-from orchestrator.cli.console import FAILED, Progress, errors_told, fail, is_colourful, say, write
+from orchestrator.cli.console import FAILED, errors_told, fail, is_colourful, say, write
 from orchestrator.cli.interrupts import Interrupts
+from orchestrator.cli.progress import Progress
 from orchestrator.cli.prompts import as_messages
 from orchestrator.cli.serve import bring_up
 from orchestrator.cli.showcase import Showcase
 from orchestrator.cli.stack import Stack
 from orchestrator.cli.stack_plan import StackPlan
-from orchestrator.cli.summary import comparison, counted, paces
+from orchestrator.cli.summary import as_json, comparison, counted, paces
 from outrider.client import Client, Result
 from outrider.client.request import GenerateOptions
 
@@ -22,11 +24,12 @@ COLOURS = ("green", "cyan", "yellow", "magenta")
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What is shown: a stack, what it is asked, and how to sample."""
+    """What is shown: a stack, what it is asked, how to sample, and for whom it is told."""
 
     plan: StackPlan
     showcase: Showcase
     options: GenerateOptions
+    show_json: bool = False
 
 
 def show(demo: Demo) -> None:
@@ -46,20 +49,31 @@ def show(demo: Demo) -> None:
 
 
 def _perform(demo: Demo, client: Client) -> None:
-    typer.secho(f"\n{demo.showcase.prompt}\n", bold=True)
+    if not demo.show_json:
+        typer.secho(f"\n{demo.showcase.prompt}\n", bold=True)
     with Progress() as progress:
         progress.waits_for("reading the prompt")
         _answer(client, demo.showcase.prompt, {**demo.options, "max_tokens": WARM_UP_TOKENS})
-    drafted = _stream(demo, client)
+    drafted = _drawn(demo, client) if demo.show_json else _stream(demo, client)
     with Progress() as progress:
         progress.waits_for("the same again without drafts, to compare")
         alone = _answer(client, demo.showcase.prompt, {**demo.options, "max_drafts": 0})
-    _compare(demo, drafted, alone)
+    if demo.show_json:
+        write(json.dumps(_as_json(demo, drafted, alone), ensure_ascii=False) + "\n")
+        _require_same(drafted, alone)
+    else:
+        _compare(demo, drafted, alone)
 
 
 def _answer(client: Client, prompt: str, options: GenerateOptions) -> Result:
     with client.generate(as_messages(prompt), **options) as generation:
         return generation.result()
+
+
+def _drawn(demo: Demo, client: Client) -> Result:
+    with Progress() as progress:
+        progress.waits_for("answering with drafts")
+        return _answer(client, demo.showcase.prompt, demo.options)
 
 
 def _stream(demo: Demo, client: Client) -> Result:
@@ -81,8 +95,24 @@ def _stream(demo: Demo, client: Client) -> Result:
     return result
 
 
-def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
-    ids, expected = ([token.id for token in result.tokens] for result in (drafted, alone))
+def _ids(result: Result) -> list[int]:
+    return [token.id for token in result.tokens]
+
+
+def _as_json(demo: Demo, drafted: Result, alone: Result) -> dict[str, object]:
+    return {
+        "prompt": demo.showcase.prompt,
+        "model": demo.plan.model,
+        "draft_models": list(demo.plan.drafts),
+        "drafted": as_json(drafted),
+        "alone": as_json(alone),
+        "is_same_text": _ids(drafted) == _ids(alone),
+        "speed_up": alone.stats.total_us / max(1, drafted.stats.total_us),
+    }
+
+
+def _require_same(drafted: Result, alone: Result) -> None:
+    ids, expected = _ids(drafted), _ids(alone)
     if ids != expected:
         pairs = zip(ids, expected, strict=False)
         shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(expected)))
@@ -94,6 +124,10 @@ def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
             f"docs/exactness.md. Without drafts it is:\n{alone.text}",
             FAILED,
         )
+
+
+def _compare(demo: Demo, drafted: Result, alone: Result) -> None:
+    _require_same(drafted, alone)
     draft_is_target = demo.plan.model in demo.plan.drafts
     sampling = f"temperature {demo.options.get('temperature'):g}, seed {drafted.seed}"
     write(

@@ -11,11 +11,11 @@ from orchestrator.cli.console import (
     FAILED,
     FOR_PROGRAMS,
     NOBODY_ANSWERS,
-    Progress,
     misuse_told,
     write,
 )
 from orchestrator.cli.doctor_probes import probe_deep, probe_deployment
+from orchestrator.cli.progress import Progress
 from orchestrator.doctor.findings import Finding, Severity, configuration_findings
 from orchestrator.doctor.measurements import Probe, draft_pace, limits_of
 from orchestrator.doctor.report import Report, as_json, lines

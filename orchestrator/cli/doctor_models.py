@@ -47,7 +47,7 @@ def examine_models(wanted: Sequence[Wanted], *, show_json: bool) -> None:
             {"role": role, "fit": r.fit.value, "told": r.sentence, "need_bytes": r.need_bytes}
             for role, r in rooms
         ]
-        write(json.dumps(shown, ensure_ascii=False) + "\n")
+        write(json.dumps({"models": shown}, ensure_ascii=False) + "\n")
     else:
         write(f"this machine: {machine_line(host)}\n")
         for role, room in rooms:

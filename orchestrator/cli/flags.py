@@ -4,20 +4,13 @@ from typing import Annotated
 
 import typer
 
-from outrider.types import AcceptanceMode
+from orchestrator.cli.completing import known_models
 
 
 def _named(models: list[str]) -> list[str]:
     if not all(model.strip() for model in models):
         raise typer.BadParameter("a model is ''; give its name, or 'none' for no draft")
     return models
-
-
-def _known_mode(mode: str | None) -> str | None:
-    names = ("auto", *(known.value for known in AcceptanceMode))
-    if mode is not None and mode not in names:
-        raise typer.BadParameter(f"mode is {mode!r}; give one of {', '.join(names)}")
-    return mode
 
 
 Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="The orchestrator.")]
@@ -87,7 +80,6 @@ Mode = Annotated[
 ServedMode = Annotated[
     str | None,
     typer.Option(
-        callback=_known_mode,
         help="For requests that choose none: coupled (auto is the same), rejection, block or "
         "match.",
     ),
@@ -137,13 +129,19 @@ DraftModels = Annotated[
     typer.Option(
         "--draft-model",
         callback=_named,
+        autocompletion=known_models,
         help="A draft; repeat the flag for several. 'none': no draft.",
     ),
 ]
-Ray = Annotated[
-    str,
-    typer.Option(help="embedded: start Ray here; local: do without; or the address of a cluster."),
-]
-Threads = Annotated[
-    int, typer.Option(min=0, help="CPU threads of all models together; 0: all cores.")
+RAY = typer.Option(help="embedded: start Ray here; local: do without; or the address of a cluster.")
+Ray = Annotated[str, RAY]
+THREADS = typer.Option(min=0, help="CPU threads of all models together; 0: all cores.")
+Threads = Annotated[int, THREADS]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML file with settings; 'none': no file. Default: what OUTRIDER_CONFIG names, else "
+        "config.yaml in the user's configuration folder, if it is there.",
+    ),
 ]

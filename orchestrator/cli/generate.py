@@ -4,11 +4,11 @@ import json
 
 import typer
 
-from orchestrator.cli.checks import require_valid
 from orchestrator.cli.console import INTERRUPTED, errors_told, misuse_told, say, write
+from orchestrator.cli.progress import Progress
 from orchestrator.cli.prompts import as_messages
 from orchestrator.cli.summary import answer_line, as_json, counted, partial_as_json
-from outrider.client import Client, Generation
+from outrider.client import Client, Generation, Token
 from outrider.client.request import GenerateOptions
 
 
@@ -33,30 +33,11 @@ def generate(
                 write(json.dumps(as_json(generation.result()), ensure_ascii=False) + "\n")
 
 
-def generate_several(
-    prompt: str, count: int, address: str, *, raw: bool, show_json: bool, options: GenerateOptions
-) -> None:
-    """Prints `count` independent answers once all are complete: texts, or a JSON object a line."""
-    with errors_told():
-        with misuse_told():
-            sent = prompt if raw else as_messages(prompt)
-            require_valid(sent, options)
-            client = Client(address)
-        with client:
-            try:
-                results = client.generate_choices(sent, count, **options)
-            except KeyboardInterrupt:
-                say("stopped")
-                raise typer.Exit(INTERRUPTED) from None
-    for notice in dict.fromkeys(notice for result in results for notice in result.notices):
-        say(notice)
-    for index, result in enumerate(results):
-        if show_json:
-            line = {"choice_index": index, **as_json(result)}
-            write(json.dumps(line, ensure_ascii=False) + "\n")
-        else:
-            say(f"answer {index} of 0 to {count - 1}: {answer_line(result)}")
-            write(result.text + "\n")
+def first_token(generation: Generation) -> Token | None:
+    """The first token of an answer, None of an empty one; shows that the prompt is being read."""
+    with Progress() as progress:
+        progress.waits_for("reading the prompt")
+        return next(generation, None)
 
 
 def _stream(generation: Generation, *, is_shown: bool) -> None:
@@ -65,11 +46,13 @@ def _stream(generation: Generation, *, is_shown: bool) -> None:
     told = len(generation.wait_started().notices)
     shown = 0
     try:
-        for token in generation:
+        token = first_token(generation)
+        while token is not None:
             if is_shown:
                 # Counted first: Ctrl-C right after the text has gone out must not repeat it.
                 shown += len(token.text)
                 write(token.text)
+            token = next(generation, None)
     finally:
         result_text = generation.text
         if is_shown and result_text:

@@ -3,11 +3,13 @@
 import json
 from dataclasses import asdict
 
-from orchestrator.cli.console import errors_told, is_colourful, misuse_told, write
+from orchestrator.cli.console import errors_told, misuse_told, write
+from orchestrator.cli.tables import print_table
 from outrider.client import Client, Cluster, Service
 
-PIPED_WIDTH = 400
 HEADERS = ("NAME", "ADDRESS", "USABLE", "MODEL", "CONTEXT", "ROUND TRIP", "PROBLEM")
+UNNAMED = "-"
+"""Stands for the name of a draft that has none but its address."""
 
 
 def show_cluster(address: str, timeout_s: float, *, show_json: bool) -> None:
@@ -20,35 +22,20 @@ def show_cluster(address: str, timeout_s: float, *, show_json: bool) -> None:
     if show_json:
         write(json.dumps(asdict(cluster), ensure_ascii=False) + "\n")
     else:
-        _print_table(cluster)
+        _print(cluster)
 
 
-def _print_table(cluster: Cluster) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _print(cluster: Cluster) -> None:
     services = (cluster.verify, *cluster.drafts)
-    for name in HEADERS if any(s.problem for s in services) else HEADERS[:-1]:
-        is_number = name in ("CONTEXT", "ROUND TRIP")
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for service in services:
-        table.add_row(*(Text(cell) for cell in _cells(service)[: len(table.columns)]))
-    console = Console(no_color=not is_colourful())
-    if console.is_terminal:
-        console.print(table)
-        return
-    console.width = PIPED_WIDTH
-    with console.capture() as captured:
-        console.print(table)
-    write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    headers = HEADERS if any(service.problem for service in services) else HEADERS[:-1]
+    rows = [_cells(service)[: len(headers)] for service in services]
+    print_table(headers, rows, ("CONTEXT", "ROUND TRIP"))
 
 
 def _cells(service: Service) -> tuple[str, ...]:
     model = service.model
     return (
-        service.name,
+        UNNAMED if service.name == service.address else service.name,
         service.address,
         "yes" if service.usable else "no",
         model.model_name if model else "",

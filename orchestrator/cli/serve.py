@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import typer
 
-from orchestrator.cli.console import FAILED, Progress, errors_told, fail, say
+from orchestrator.cli.console import FAILED, errors_told, fail, say
 from orchestrator.cli.fetching import fetch_packaged
 from orchestrator.cli.interrupts import Interrupts
+from orchestrator.cli.progress import Progress
 from orchestrator.cli.stack import Stack
 from orchestrator.cli.stack_plan import StackPlan
 from outrider.client import Client, Cluster

@@ -17,8 +17,8 @@ from types import TracebackType
 import platformdirs
 
 from orchestrator.cli.child import Child, end_all
-from orchestrator.cli.console import Progress
 from orchestrator.cli.interrupts import Interrupts
+from orchestrator.cli.progress import Progress
 from orchestrator.cli.stack_plan import StackPlan, specs_of
 from outrider.errors import UnavailableError
 from outrider.wire.ports import require_free
@@ -98,7 +98,7 @@ class Stack:
         progress.says(f"starting {_listed(child.spec.title for child in waiting)}")
         while waiting:
             names = _listed(child.spec.title for child in waiting)
-            progress.waits_for(f"waiting for {names}, {progress.seconds:.0f} s")
+            progress.waits_for(f"waiting for {names}")
             dead = self.take_dead()
             if dead is not None:
                 raise UnavailableError(f"{dead.spec.title} could not start: {dead.epitaph()}")

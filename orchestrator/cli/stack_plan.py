@@ -9,6 +9,8 @@ from orchestrator.cli.child import ChildSpec
 from outrider.host import usable_cores
 
 NO_DRAFT = "none"
+OWN_HOST = "127.0.0.1"
+"""Where the models of a stack listen: only its orchestrator asks them."""
 _WEIGHTLESS = ("ngram", "scripted")
 
 
@@ -24,7 +26,10 @@ class StackPlan:
     """Of the OpenAI-compatible endpoint; None: there is none."""
     threads: int = 0
     """CPU threads of all models together; 0: all cores."""
-    grace_s: float = 5.0
+    own_threads: frozenset[str] = frozenset()
+    """The services, verify or draft, whose threads environment or config file set."""
+    grace_s: float = 10.0
+    """Seconds that the most patient service gives what runs."""
     every_service: tuple[str, ...] = ()
     orchestrator: tuple[str, ...] = ()
     """Further flags."""
@@ -58,13 +63,13 @@ def specs_of(
 ) -> tuple[ChildSpec, tuple[ChildSpec, ...], ChildSpec]:
     """The verifier, the drafts, the orchestrator. `ports` are for the verifier, then the drafts."""
     verify_threads, draft_threads = plan.model_threads()
-    common = ("--grace-s", str(plan.grace_s), *plan.every_service)
+    common = plan.every_service
     names = draft_names(plan.drafts)
     verify = ChildSpec(
         "verify",
         f"verify ({plan.model})",
         "verify_service",
-        (*_model(plan.model, verify_threads), "--port", str(ports[0]), *common),
+        (*_model(plan, "verify", plan.model, verify_threads), *_own_port(ports[0]), *common),
         _environment(plan.model),
     )
     drafts = tuple(
@@ -72,12 +77,12 @@ def specs_of(
             f"draft-{name}",
             f"draft {name} ({model})",
             "draft_service",
-            (*_model(model, draft_threads), "--port", str(port), *common),
+            (*_model(plan, "draft", model, draft_threads), *_own_port(port), *common),
             _environment(model),
         )
         for name, model, port in zip(names, plan.drafts, ports[1:], strict=True)
     )
-    addresses = [f"{name}=127.0.0.1:{port}" for name, port in zip(names, ports[1:], strict=True)]
+    addresses = [f"{name}={OWN_HOST}:{port}" for name, port in zip(names, ports[1:], strict=True)]
     orchestrator = ChildSpec(
         "orchestrator",
         "orchestrator",
@@ -85,7 +90,7 @@ def specs_of(
         (
             *("--host", plan.host, "--port", str(plan.port)),
             *(("--no-http",) if plan.http_port is None else ("--http-port", str(plan.http_port))),
-            *("--verify", f"127.0.0.1:{ports[0]}", "--draft", ",".join(addresses) or NO_DRAFT),
+            *("--verify", f"{OWN_HOST}:{ports[0]}", "--draft", ",".join(addresses) or NO_DRAFT),
             *(*common, *plan.orchestrator),
         ),
     )
@@ -113,9 +118,14 @@ def is_weightless(model: str) -> bool:
     return model.partition(":")[0] in _WEIGHTLESS
 
 
-def _model(model: str, threads: int) -> tuple[str, ...]:
+def _model(plan: StackPlan, service: str, model: str, threads: int) -> tuple[str, ...]:
     flags = ("--model", model)
-    return flags if is_weightless(model) else (*flags, "--threads", str(threads))
+    is_left = is_weightless(model) or service in plan.own_threads
+    return flags if is_left else (*flags, "--threads", str(threads))
+
+
+def _own_port(port: int) -> tuple[str, ...]:
+    return ("--host", OWN_HOST, "--port", str(port))
 
 
 def _environment(model: str) -> dict[str, str]:

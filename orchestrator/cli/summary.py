@@ -30,6 +30,18 @@ def answer_line(result: Result) -> str:
     )
 
 
+def prompt_line(result: Result) -> str:
+    """One line about the prompt of an answer: what of it had been read before."""
+    stats = result.stats
+    drafts = "".join(
+        f", {draft.cached_tokens} at {draft.name}" for draft in stats.drafts if draft.cached_tokens
+    )
+    return (
+        f"{counted(stats.prompt_tokens, 'prompt token')}, {stats.cached_tokens} of them in the "
+        f"target's cache{drafts}; the first token came after {stats.first_token_us / 1e6:.2f} s"
+    )
+
+
 def comparison(drafted: Result, alone: Result, draft_is_target: bool) -> str:
     """One sentence about the same answer with and without drafts."""
     stats = drafted.stats

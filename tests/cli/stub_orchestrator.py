@@ -21,6 +21,7 @@ class StubOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self.refusal: OutriderError | None = None
         self.requests: list[orchestrator_pb2.GenerateRequest] = []
         self.has_begun = threading.Event()
+        self.both_have_begun = threading.Event()
         self.was_cancelled = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
         orchestrator_pb2_grpc.add_OrchestratorServiceServicer_to_server(self, self._server)
@@ -63,5 +64,7 @@ class StubOrchestrator(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         yield orchestrator_pb2.GenerateResponse(
             tokens=orchestrator_pb2.GenerateTokens(tokens=tokens)
         )
+        if self.has_begun.is_set():
+            self.both_have_begun.set()
         self.has_begun.set()
         self.was_cancelled.wait(TIMEOUT_S)

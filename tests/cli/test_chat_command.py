@@ -55,6 +55,7 @@ def test_stats_tell_about_the_last_answer(address):
     told = talk(address, "/stats", "hello", "/stats").stderr.splitlines()
     assert told[0] == "outrider: there is no answer yet"
     assert told[1].startswith("outrider: 12 tokens in ")
+    assert " of them in the target's cache" in told[2]
 
 
 def test_quit_ends_before_the_next_line(address):

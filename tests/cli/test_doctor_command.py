@@ -85,7 +85,7 @@ def test_models_are_judged_before_anything_is_loaded():
     assert "target: fits" in fits.stdout and "draft: fits" in fits.stdout
     missing = run("doctor", "--model", "/nowhere/m.gguf", "--json")
     assert missing.status == 1
-    assert json.loads(missing.stdout)[0]["fit"] == "unusable"
+    assert json.loads(missing.stdout)["models"][0]["fit"] == "unusable"
 
 
 def test_a_model_that_cannot_fit_is_a_problem(tmp_path):

@@ -177,6 +177,27 @@ def test_ctrl_c_leaves_whole_json():
     assert (finished.status, finished.stderr.count("stopped after")) == (130, 1)
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_ctrl_c_keeps_what_came_of_several_answers(form):
+    ask = ["generate", "hello", "-n", "2", "--seed", "3", *form, "--address"]
+    with StubOrchestrator() as stub, Running([*ask, stub.address]) as answers:
+        assert stub.has_begun.wait(TIMEOUT_S)
+        stub.both_have_begun.wait(TIMEOUT_S)
+        answers.send(signal.SIGINT)
+        finished = answers.finished()
+    assert finished.status == 130
+    assert finished.stderr.endswith("outrider: stopped; 0 of 2 answers had come to their end\n")
+    lines = finished.stdout.splitlines()
+    assert len(lines) == 2
+    for index, line in enumerate(lines):
+        text = line
+        if form:
+            partial = json.loads(line)
+            assert (partial["choice_index"], partial["finish_reason"]) == (index, None)
+            text = partial["text"]
+        assert "ab".startswith(text)
+
+
 def test_a_reader_that_leaves_ends_the_answer_quietly(address):
     command = [*COMMAND, "generate", "hello", "--address", address, *LONG]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as answer:
