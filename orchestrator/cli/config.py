@@ -89,11 +89,12 @@ def _as_file(found: Mapping[str, Found[ServerSettings]]) -> str:
 def _told(file: ConfigFile) -> str:
     if file.path is not None:
         return f"config file: {file.path}"
-    return f"config file: none; {default_path()} would be read"
+    return f"config file: none (by default {default_path()}, if it is there)"
 
 
 def _plain(value: object) -> str:
     """As it is written in the file."""
     if value is None:
         return "-"
-    return json_text.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    is_plain = isinstance(value, str) and value
+    return str(value) if is_plain else json_text.dumps(value, ensure_ascii=False)

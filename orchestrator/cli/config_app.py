@@ -25,7 +25,7 @@ def _config(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@config_app.command("show")
+@config_app.command("show", short_help="Show settings, and where each comes from.")
 def _show(
     service: Annotated[Service | None, typer.Argument(help="Default: all three.")] = None,
     config: flags.Config = None,
@@ -47,7 +47,7 @@ def _show(
         show_settings(None if service is None else service.value, config, json=json, yaml=yaml)
 
 
-@config_app.command("schema")
+@config_app.command("schema", short_help="Print the JSON schema of the config file.")
 def _schema() -> None:
     """Print the JSON schema of the config file, for editors and checks."""
     from orchestrator.cli.config import show_schema

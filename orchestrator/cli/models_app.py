@@ -16,7 +16,7 @@ def _models(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@models_app.command("list")
+@models_app.command("list", short_help="List the models on this machine.")
 def _list(json: flags.Json = False) -> None:
     """List the models on this machine: those that come with Outrider, and the hub's cache."""
     from orchestrator.cli.models import show_models

@@ -82,7 +82,6 @@ class Transfer:
                 TimeRemainingColumn(compact=True),
             )
             self._bars.add_task(self._what, total=None)
-            self._bars.start()
         return self
 
     def __exit__(
@@ -97,6 +96,8 @@ class Transfer:
     def report(self, done: int, total: int) -> None:
         """So many bytes of so many are here."""
         if self._bars is not None:
+            # Not before: what fetches a packaged model draws a bar of its own.
+            self._bars.start()
             self._bars.update(self._bars.task_ids[0], completed=done, total=total)
             return
         now = time.monotonic()

@@ -1,11 +1,13 @@
 """A hub in this process with what its library asks of the real one when it downloads a model."""
 
+import contextlib
 import hashlib
 import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+TIMEOUT_S = 60.0
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -16,6 +18,9 @@ class FakeHub:
         self.models = models
         self.gated: set[str] = set()
         self.sent_bytes = 0
+        self.may_send = threading.Event()
+        self.may_send.set()
+        self.is_asked = threading.Event()
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -75,6 +80,9 @@ class FakeHub:
         if asked:
             headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
         part = content[first : last + 1]
+        if request.command == "GET":
+            self.is_asked.set()
+            self.may_send.wait(TIMEOUT_S)
         self._send(request, 206 if asked else 200, part, headers)
         if request.command == "GET":
             self.sent_bytes += len(part)
@@ -87,7 +95,8 @@ class FakeHub:
             request.send_header(name, value)
         request.end_headers()
         if request.command == "GET":
-            request.wfile.write(body)
+            with contextlib.suppress(OSError):  # whoever asked has been ended
+                request.wfile.write(body)
 
 
 def _etag(content: bytes) -> str:

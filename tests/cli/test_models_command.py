@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_hub import FakeHub
-from running_commands import run
+from running_commands import TIMEOUT_S, Running, run, survivors
 
 SMALL, BIG = b"{}", b"w" * 300_000
 CHECKPOINT = {
@@ -71,25 +72,54 @@ def test_a_gguf_file_is_pulled_with_all_its_parts(hub):
     assert [n for n in found if n.startswith("org/gguf")] == [name]
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "told"),
-    [
-        ("org/none", 1, "there is no model org/none on the hub (or it is private: set HF_TOKEN)"),
-        ("org/gated", 1, "access to org/gated on the hub has to be granted to you"),
-        ("org/empty", 1, "org/empty on the hub has no config.json with safetensors weights; give"),
-        ("org/gguf", 1, "it has GGUF files, give one of them: org/gguf/q4/big-00001-of-00002.gguf"),
-        ("org/gguf/q8.gguf", 1, "org/gguf on the hub has no file q8.gguf; it has GGUF files, give"),
-        ("nothing.gguf", 1, "a file on the hub is named org/name/file.gguf"),
-        ("ngram:", 2, "ngram: has no files; there is nothing to fetch"),
-        ("frob:x", 2, "names the backend 'frob'"),
-        (".", 2, ". is on this machine; there is nothing to fetch"),
-    ],
-)
-def test_what_cannot_be_pulled_is_told_in_one_line_with_what_to_do(hub, name, status, told):
-    refused = run("models", "pull", name)
-    assert (refused.status, refused.stdout) == (status, "")
-    assert told in refused.stderr
-    assert refused.stderr.count("\n") == 1
+REFUSED = {
+    "org/none": (1, "there is no model org/none on the hub (or it is private: set HF_TOKEN)"),
+    "org/gated": (1, "access to org/gated on the hub has to be granted to you"),
+    "org/empty": (1, "org/empty on the hub has no config.json with safetensors weights; give"),
+    "org/gguf": (1, "it has GGUF files, give one of them: org/gguf/q4/big-00001-of-00002.gguf"),
+    "org/gguf/q8.gguf": (1, "org/gguf on the hub has no file q8.gguf; it has GGUF files, give"),
+    "nothing.gguf": (1, "a file on the hub is named org/name/file.gguf"),
+    "ngram:": (2, "ngram: has no files; there is nothing to fetch"),
+    "frob:x": (2, "names the backend 'frob'"),
+    ".": (2, ". is on this machine; there is nothing to fetch"),
+}
+ASK_FOR_ALL = """\
+import contextlib, io, json, sys
+from orchestrator.cli.fetching import main
+for name in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        status = main([name])
+    print(json.dumps([status, told.getvalue()]))
+"""
+
+
+def test_what_cannot_be_pulled_is_told_in_one_line_with_what_to_do(hub):
+    command = [sys.executable, "-c", ASK_FOR_ALL, json.dumps(list(REFUSED))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for line, (name, expected) in zip(done.stdout.splitlines(), REFUSED.items(), strict=True):
+        status, told = json.loads(line)
+        assert (status, told.count("\n")) == (expected[0], 1), name
+        assert expected[1] in told
+
+
+def test_what_is_nothing_to_fetch_is_misuse_and_told_once(hub):
+    refused = run("models", "pull", "ngram:")
+    assert (refused.status, refused.stdout) == (2, "")
+    assert refused.stderr == "outrider: ngram: has no files; there is nothing to fetch\n"
+
+
+def test_ctrl_c_ends_a_pull_at_once_and_the_next_one_goes_on(hub):
+    hub.may_send.clear()
+    with Running(["models", "pull", "org/whole"]) as pull:
+        assert hub.is_asked.wait(TIMEOUT_S)
+        processes = pull.descendants()
+        pull.send(signal.SIGINT)
+        finished = pull.finished()
+        assert survivors(processes) == []
+    assert (finished.status, finished.stdout) == (130, "")
+    assert finished.stderr == "outrider: stopped; the same command goes on with what is here\n"
+    hub.may_send.set()
+    assert run("models", "pull", "org/whole").status == 0
 
 
 def test_a_hub_that_does_not_answer_is_told_with_what_to_check(hub, monkeypatch):
