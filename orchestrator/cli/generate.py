@@ -41,9 +41,12 @@ def first_token(generation: Generation) -> Token | None:
 
 
 def _stream(generation: Generation, *, is_shown: bool) -> None:
-    for notice in generation.wait_started().notices:
+    with Progress() as progress:
+        progress.waits_for("asking the orchestrator")
+        started = generation.wait_started()
+    for notice in started.notices:
         say(notice)
-    told = len(generation.wait_started().notices)
+    told = len(started.notices)
     shown = 0
     try:
         token = first_token(generation)

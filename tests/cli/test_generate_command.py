@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import pytest
-from running_commands import COMMAND, TIMEOUT_S, Running, run
+from running_commands import COMMAND, TIMEOUT_S, Running, Terminal, run
 from stub_orchestrator import SEED, StubOrchestrator
 from typer import Exit
 
@@ -279,3 +279,14 @@ def test_what_the_server_says_about_parameters_names_the_flags(capsys):
 
 def test_an_internal_error_is_told_with_its_request():
     assert told(InternalError("internal error 1", request_id="r7")).endswith("(request r7)")
+
+
+def test_a_terminal_shows_that_the_prompt_is_read_and_nothing_of_it_stays(address):
+    ask = ("generate", "hello", "--address", address, "--max-tokens", "4", "--seed", "5")
+    with Terminal(*ask, term="xterm") as shown:
+        assert shown.process.wait(TIMEOUT_S) == 0
+        text = shown.screen.whole()
+    assert "reading the prompt" in text or "asking the orchestrator" in text
+    last = text.rpartition("\x1b[?25h")[2]
+    assert "prompt" not in last
+    assert run(*ask).stdout.strip() in last
