@@ -113,13 +113,13 @@ def test_a_mistake_in_an_address_names_its_flag(
     assert says in capsys.readouterr().err
 
 
-def test_a_mistake_in_the_environment_is_told_alike(
+def test_a_mistake_in_the_environment_is_told_by_its_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OUTRIDER_DRAFT", "x")
     with pytest.raises(SystemExit):
         read()
-    assert "--draft: 'x' is not an address; give host:port" in capsys.readouterr().err
+    assert "OUTRIDER_DRAFT: 'x' is not an address; give host:port" in capsys.readouterr().err
 
 
 def test_a_name_before_the_verifier_is_left_out() -> None:
