@@ -83,6 +83,10 @@ class AbortedError(OutriderError):
     """The call was overtaken by another one."""
 
 
+class NotAllowedError(OutriderError):
+    """The caller is known, and may not do that."""
+
+
 class RequestCancelledError(OutriderError):
     """The caller gave up."""
 

@@ -14,6 +14,7 @@ from outrider.errors import (
     DeadlineError,
     InternalError,
     InvalidArgumentError,
+    NotAllowedError,
     NotFoundError,
     OutriderError,
     RequestCancelledError,
@@ -43,6 +44,7 @@ TABLE = (
     Row(DeadlineError, 504, SERVER, "timeout"),
     Row(StateMismatchError, 503, SERVER, "state_mismatch"),
     Row(AbortedError, 503, SERVER, "aborted"),
+    Row(NotAllowedError, 503, SERVER, "not_allowed"),
     Row(RequestCancelledError, 499, BAD_REQUEST, "cancelled"),
     Row(InternalError, 500, SERVER, "internal_error"),
 )
