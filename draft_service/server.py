@@ -10,6 +10,7 @@ from draft_service.scheduler import Scheduler
 from draft_service.servicer import DraftServicer
 from draft_service.settings import DraftSettings
 from outrider.host import host_facts
+from outrider.identity import Role
 from outrider.models.base import CausalModel
 from outrider.models.footprint import Footprint
 from outrider.models.registry import load_model
@@ -73,4 +74,4 @@ async def build(settings: DraftSettings) -> DraftServer:
 
 def run(settings: DraftSettings) -> int:
     """Serves until told to stop; returns the exit status."""
-    return run_service("draft", settings, lambda: build(settings))
+    return run_service(Role.DRAFT, settings, lambda: build(settings))

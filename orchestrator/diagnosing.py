@@ -57,6 +57,7 @@ async def _service(peer: VerifyPeer | DraftPeer) -> ServiceDiagnosis:
         model=peer.info,
         round_trip_us=line.round_trip_us,
         clock_offset_us=line.clock_offset_us,
+        is_encrypted=peer.is_encrypted,
     )
 
 
@@ -81,9 +82,11 @@ async def _why(peer: Peer, error: OutriderError) -> str:
     if not isinstance(error, UnavailableError):
         return error.message
     found = await obstacle(peer.address)
-    if found is Obstacle.NONE and peer.info is not None:
-        return error.message
-    return explained(found, peer.address)
+    if found is not Obstacle.NONE:
+        return explained(found, peer.address)
+    if problem := await peer.tls_problem():
+        return problem
+    return explained(found, peer.address) if peer.info is None else error.message
 
 
 async def _in_time(peer: Peer, measuring: Coroutine[Any, Any, T]) -> T:

@@ -46,7 +46,7 @@ class Engine:
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
-        self._peers = Peers(settings.verify, settings.draft)
+        self._peers = Peers(settings.verify, settings.draft, settings.tls_to)
         self._requests = 0
         self._load = Load()
 

@@ -6,7 +6,7 @@ Knows handshakes; knows no sessions.
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.requests import ClusterView, ServiceView
@@ -17,12 +17,15 @@ from outrider.errors import (
     TokenizerMismatchError,
     UnavailableError,
 )
+from outrider.identity import Role
 from outrider.pass_times import PassTimes
 from outrider.telemetry.logs import get_logger
 from outrider.types import Chunk, ModelInfo
 from outrider.vocabulary import Vocabulary
 from outrider.wire.channels import open_channel
 from outrider.wire.draft_client import DraftClient
+from outrider.wire.handshakes import tls_problem
+from outrider.wire.tls import secured_by
 from outrider.wire.uploads import UPLOAD_S
 from outrider.wire.verify_client import VerifyClient
 
@@ -33,22 +36,25 @@ RETELL_AFTER_S = 30.0
 
 
 class Peer:
-    """One service: what it runs, and why it is not usable if it is not."""
+    """One service: what it runs, and why it is not usable if it is not.
+
+    It is called with the identity in the folder `tls`, in plain text where that is ''.
+    """
+
+    client: VerifyClient | DraftClient
 
     def __init__(
-        self,
-        name: str,
-        address: str,
-        ask: Callable[[float], Awaitable[ModelInfo]],
-        misfit: Callable[[ModelInfo], str],
+        self, name: str, address: str, role: Role, tls: str, misfit: Callable[[ModelInfo], str]
     ) -> None:
         self.name = name
         self.address = address
+        self._role = role
+        self._tls = tls
+        self._connect()
         self.info: ModelInfo | None = None
         self.round_trip_us = 0
         self._failure = "was not asked yet"
         self._announced = self._failure
-        self._ask = ask
         self._misfit = misfit
 
     @property
@@ -67,20 +73,49 @@ class Peer:
             self.name, self.address, self.is_usable, self.problem, self.info, self.round_trip_us
         )
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody on the way can read what is sent."""
+        return self._secured is not None
+
     async def probe(self) -> None:
         """Asks for the model; what it answers, or that it does not, holds until the next probe."""
         try:
             if self._failure:
                 # The first answer may have waited for the connection; the next one is the measure.
-                await self._ask(PROBE_TIMEOUT_S)
+                await self.client.model_info(PROBE_TIMEOUT_S)
             started = time.perf_counter_ns()
-            self.info = await self._ask(PROBE_TIMEOUT_S)
+            self.info = await self.client.model_info(PROBE_TIMEOUT_S)
+        except UnavailableError as error:
+            self._failure = await self.tls_problem() or error.message
+            await self._renew()
         except OutriderError as error:
             self._failure = error.message
         else:
             round_trip_us = (time.perf_counter_ns() - started) // 1000
             self.round_trip_us = min(self.round_trip_us or round_trip_us, round_trip_us)
             self._failure = ""
+
+    async def tls_problem(self) -> str:
+        """Why it and this side do not agree on TLS; empty where something else is in the way."""
+        return await asyncio.to_thread(tls_problem, self.address, self._secured)
+
+    async def _renew(self) -> None:
+        """Connects anew where the files of our identity were replaced: a channel keeps its own."""
+        if self._secured is None or not self._secured.identity.is_outdated:
+            return
+        outdated = self.channel
+        try:
+            self._connect()
+        except InvalidArgumentError as error:
+            get_logger().warning("certificate_not_renewed", problem=error.message)
+        else:
+            await outdated.close()
+
+    def _connect(self) -> None:
+        """Opens the channel; raises InvalidArgumentError where the identity cannot be used."""
+        self._secured = secured_by(self._tls, self._role)
+        self.channel = open_channel(self.address, self._secured)
 
     def fail(self, problem: str) -> None:
         """It failed a session: not usable until the next probe says otherwise."""
@@ -101,13 +136,17 @@ class VerifyPeer(Peer):
     begin with.
     """
 
-    def __init__(self, address: str) -> None:
-        self.channel = open_channel(address)
-        self.client = VerifyClient(self.channel, address)
+    client: VerifyClient
+
+    def __init__(self, address: str, tls: str = "") -> None:
+        super().__init__("verify", address, Role.VERIFY, tls, lambda info: "")
         self.passes = PassTimes()
-        super().__init__("verify", address, self.client.model_info, lambda info: "")
         self._vocabulary: Vocabulary | None = None
         self._fetching = asyncio.Lock()
+
+    def _connect(self) -> None:
+        super()._connect()
+        self.client = VerifyClient(self.channel, self.address)
 
     def learn(self, target: ModelInfo, passes: PassTimes) -> None:
         """What a session of `target` had learned when it ended."""
@@ -165,9 +204,10 @@ class DraftPeer(Peer):
     told of itself, `acceptance` what became of its guesses, older news fading.
     """
 
-    def __init__(self, name: str, address: str, verify: VerifyPeer) -> None:
-        self.channel = open_channel(address)
-        self.client = DraftClient(self.channel, address)
+    client: DraftClient
+
+    def __init__(self, name: str, address: str, verify: VerifyPeer, tls: str = "") -> None:
+        super().__init__(name, address, Role.DRAFT, tls, self._tokenizer_misfit)
         self.sessions = 0
         self.step_us = 0.0
         self.acceptance = 0.75
@@ -175,7 +215,10 @@ class DraftPeer(Peer):
         self._verify = verify
         self._refusal: Refusal | None = None
         self._introduction: asyncio.Task[None] | None = None
-        super().__init__(name, address, self.client.model_info, self._tokenizer_misfit)
+
+    def _connect(self) -> None:
+        super()._connect()
+        self.client = DraftClient(self.channel, self.address)
 
     @property
     def shared_tokens(self) -> int:
@@ -304,9 +347,17 @@ def tokenizer_misfit(draft: ModelInfo, target: ModelInfo | None) -> str:
 class Peers:
     """All services, probed again and again: drafts come, go and come back."""
 
-    def __init__(self, verify: str, drafts: Sequence[str]) -> None:
-        self.verify = VerifyPeer(verify)
-        self.drafts = [DraftPeer(name_of(d), address_of(d), self.verify) for d in drafts]
+    def __init__(
+        self,
+        verify: str,
+        drafts: Sequence[str],
+        tls_to: Callable[[str], str] = lambda address: "",
+    ) -> None:
+        """`tls_to` tells with which folder a service at an address is called; see `Peer`."""
+        self.verify = VerifyPeer(verify, tls_to(verify))
+        self.drafts = [
+            DraftPeer(name_of(d), address_of(d), self.verify, tls_to(address_of(d))) for d in drafts
+        ]
         self._prober: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

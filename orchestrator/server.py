@@ -14,6 +14,7 @@ from orchestrator.front import CLUSTER_S, Front
 from orchestrator.metrics import FrontMetrics
 from orchestrator.servicer import OrchestratorServicer
 from orchestrator.settings import OrchestratorSettings
+from outrider.identity import Role
 from outrider.telemetry.logs import get_logger
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.server import run_service
@@ -104,4 +105,4 @@ def _tell_lowered(settings: OrchestratorSettings) -> None:
 
 def run(settings: OrchestratorSettings) -> int:
     """Serves until told to stop; returns the exit status."""
-    return run_service("orchestrator", settings, lambda: build(settings))
+    return run_service(Role.ORCHESTRATOR, settings, lambda: build(settings))

@@ -8,6 +8,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from orchestrator.gateway.settings import GatewaySettings
 from orchestrator.planner import Limits
+from outrider.addresses import is_loopback
 from outrider.types import AcceptanceMode
 
 _ADDRESS = re.compile(
@@ -34,6 +35,10 @@ class OrchestratorSettings(GatewaySettings):
         "embedded",
         description="embedded: start Ray here; local: no Ray, one engine in this process; "
         "or the address of a Ray cluster",
+    )
+    plaintext_loopback: bool = Field(
+        False,
+        description="With --tls: call services at loopback addresses in plain text all the same",
     )
     engines: int = Field(
         1,
@@ -130,6 +135,10 @@ class OrchestratorSettings(GatewaySettings):
     def acceptance_mode(self) -> AcceptanceMode:
         """The mode of a request that does not say."""
         return AcceptanceMode.COUPLED if self.mode == "auto" else AcceptanceMode(self.mode)
+
+    def tls_to(self, address: str) -> str:
+        """The folder with the certificate for calls to an address; empty: plain text."""
+        return "" if self.plaintext_loopback and is_loopback(address) else self.tls
 
     def limits(self) -> Limits:
         """What the planner may do by default."""

@@ -15,6 +15,7 @@ class ServiceDiagnosis:
 
     `round_trip_us` is the median of several small calls, `clock_offset_us` how far its clock is
     ahead of the orchestrator's. Bytes a second of the line, to it and from it; 0: not measured.
+    `is_encrypted`: the orchestrator calls it by TLS.
     """
 
     name: str
@@ -26,6 +27,7 @@ class ServiceDiagnosis:
     sent_bytes_per_s: int = 0
     received_bytes_per_s: int = 0
     clock_offset_us: int = 0
+    is_encrypted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

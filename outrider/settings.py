@@ -77,6 +77,12 @@ class ServerSettings(BaseSettings):
 
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on")
     port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0: any free one")
+    tls: str = Field(
+        "",
+        description="Folder with this service's certificate, its key and the CA that it trusts "
+        "(cert.pem, key.pem, ca.pem, or tls.crt, tls.key, ca.crt), as outrider certs issue writes "
+        "it; empty: plain text. Callers need a certificate of that CA, too, and a role",
+    )
     allow_plaintext: bool = Field(
         False, description="Listen beyond loopback without TLS; only on a network you trust"
     )
@@ -130,10 +136,12 @@ class ServerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _plaintext_is_meant(self) -> "ServerSettings":
-        if not ipaddress.ip_address(self.host).is_loopback and not self.allow_plaintext:
+        is_near = ipaddress.ip_address(self.host).is_loopback
+        if not (is_near or self.tls or self.allow_plaintext):
             raise ValueError(
-                f"host {self.host} is reachable from other machines and there is no TLS yet; "
-                "add --allow-plaintext if the network is trusted"
+                f"host {self.host} is reachable from other machines and would speak plain text; "
+                "give a certificate (--tls, made by outrider certs), or add --allow-plaintext if "
+                "the network is trusted"
             )
         return self
 

@@ -7,6 +7,7 @@ import grpc
 
 from outrider.errors import InvalidArgumentError
 from outrider.host import host_facts
+from outrider.identity import Role
 from outrider.models.base import CausalModel
 from outrider.models.footprint import Footprint
 from outrider.models.registry import load_model
@@ -79,4 +80,4 @@ async def build(settings: VerifySettings) -> VerifyServer:
 
 def run(settings: VerifySettings) -> int:
     """Serves until told to stop; returns the exit status."""
-    return run_service("verify", settings, lambda: build(settings))
+    return run_service(Role.VERIFY, settings, lambda: build(settings))

@@ -40,7 +40,14 @@ class Answer:
 
 
 def generate_several(
-    prompt: str, count: int, address: str, *, raw: bool, show_json: bool, options: GenerateOptions
+    prompt: str,
+    count: int,
+    address: str,
+    *,
+    tls: str,
+    raw: bool,
+    show_json: bool,
+    options: GenerateOptions,
 ) -> None:
     """Prints `count` independent answers once all are complete: texts, or a JSON object a line.
 
@@ -54,11 +61,11 @@ def generate_several(
     answers: dict[int, Answer] = {}
     with errors_told():
         with misuse_told():
-            AsyncClient(address)
+            AsyncClient(address, tls=tls)
         try:
             with Progress() as progress:
                 progress.waits_for(f"answering {counted(count, 'time')}")
-                asyncio.run(_answer_all(sent, count, address, options, answers))
+                asyncio.run(_answer_all(sent, count, address, tls, options, answers))
         except KeyboardInterrupt:
             _tell(answers, count, show_json=show_json)
             complete = sum(answer.result is not None for answer in answers.values())
@@ -71,12 +78,13 @@ async def _answer_all(
     prompt: Prompt,
     count: int,
     address: str,
+    tls: str,
     options: GenerateOptions,
     answers: dict[int, Answer],
 ) -> None:
     """Fills `answers` as they come. If one fails, the others are given up."""
     indices = iter(range(count))
-    async with AsyncClient(address) as client:
+    async with AsyncClient(address, tls=tls) as client:
 
         async def answer_on() -> None:
             for index in indices:  # Shared: each answer is asked for once.

@@ -10,6 +10,7 @@ import typer
 
 from orchestrator.cli import flags
 from orchestrator.cli.answer_flags import with_answer_flags
+from orchestrator.cli.certs_app import certs_app
 from orchestrator.cli.completing import known_models
 from orchestrator.cli.config_app import config_app
 from orchestrator.cli.console import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ADDRESS = "localhost:7070"
 ABOUT_MODELS = ("kv_tokens", "dtype", "device", "n_gpu_layers", "kv_dtype")
-ABOUT_DEPLOYMENTS = ("address", "max_tokens", "temperature", "measure", "timeout")
+ABOUT_DEPLOYMENTS = ("address", "tls", "max_tokens", "temperature", "measure", "timeout")
 """Flags of `outrider doctor` for one of the two things that it does."""
 # Typer has no public name for the error that every mistake of parsing is (click's ClickException).
 PARSING_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
@@ -49,6 +50,7 @@ app.add_typer(models_app, name="models", help="List the models on this machine, 
 app.add_typer(
     config_app, name="config", help="Show the settings of the services, or what a file may hold."
 )
+app.add_typer(certs_app, name="certs", help="Make certificates, by which services know each other.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,6 +93,7 @@ def _generate(
     options: "GenerateOptions",
     prompt: Annotated[str | None, typer.Argument(help="Text; '-': standard input.")] = None,
     address: flags.Address = ADDRESS,
+    tls: flags.Tls = "",
     raw: flags.Raw = False,
     json: flags.Json = False,
     logprobs: flags.Logprobs = None,
@@ -113,37 +116,42 @@ def _generate(
         options["choice_index"] = choice_index
     text = read_prompt(prompt)
     if answers == 1:
-        generate(text, address, raw=raw, show_json=json, options=options)
+        generate(text, address, tls=tls, raw=raw, show_json=json, options=options)
     else:
-        generate_several(text, answers, address, raw=raw, show_json=json, options=options)
+        generate_several(text, answers, address, tls=tls, raw=raw, show_json=json, options=options)
 
 
 @app.command("chat")
 @with_answer_flags
 def _chat(
-    options: "GenerateOptions", address: flags.Address = ADDRESS, raw: flags.Raw = False
+    options: "GenerateOptions",
+    address: flags.Address = ADDRESS,
+    tls: flags.Tls = "",
+    raw: flags.Raw = False,
 ) -> None:
     """Talk to the model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves."""
     from orchestrator.cli.chat import chat
 
-    chat(address, raw=raw, options=options)
+    chat(address, tls=tls, raw=raw, options=options)
 
 
 @app.command("ps")
 def _ps(
     address: flags.Address = ADDRESS,
+    tls: flags.Tls = "",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For the reply.")] = 10.0,
     json: flags.Json = False,
 ) -> None:
     """Show the verifier and the drafts, and how they are."""
     from orchestrator.cli.ps import show_cluster
 
-    show_cluster(address, timeout, show_json=json)
+    show_cluster(address, timeout, tls=tls, show_json=json)
 
 
 @app.command("bench")
 def _bench(
     address: flags.Address = ADDRESS,
+    tls: flags.Tls = "",
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -206,6 +214,7 @@ def _bench(
         fail(f"--json and --format {form} are given; give one of them", MISUSED)
     bench(
         address,
+        tls=tls,
         prompts=prompts,
         raw=raw,
         concurrency=concurrency,
@@ -233,6 +242,7 @@ def _bench(
 def _doctor(
     context: typer.Context,
     address: flags.Address = ADDRESS,
+    tls: flags.Tls = "",
     max_tokens: Annotated[
         int, typer.Option(min=16, max=4096, help="Length of each sample answer.")
     ] = 48,
@@ -281,6 +291,7 @@ def _doctor(
             temperature=temperature,
             is_measured=measure,
             timeout_s=timeout,
+            tls=tls,
             show_json=json,
         )
         return
@@ -305,7 +316,7 @@ def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
     """Ends the command where one of these flags was given: here it would do nothing."""
     for name in names:
         source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
+        if source is not None and source.name == "COMMANDLINE":
             fail(f"--{name.replace('_', '-')} {why}", MISUSED)
 
 

@@ -40,7 +40,7 @@ from orchestrator.cli.prompts import as_messages
 from orchestrator.cli.summary import counted
 from outrider.client import AsyncClient
 from outrider.client.arguments import MAX_SPECULATIVE_TOKENS
-from outrider.client.channel import checked_address
+from outrider.client.channel import checked_address, checked_tls
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
 from outrider.errors import InvalidArgumentError, OutriderError
@@ -63,6 +63,7 @@ class Bench:
     form: Format
     output: Path | None
     plot: Path | None
+    tls: str = ""
 
     def asks(self, configuration: Configuration, index: int) -> tuple[Prompt, GenerateOptions]:
         """Request `index` of a measurement: the same prompt and seed in every configuration."""
@@ -78,6 +79,7 @@ class Bench:
 def bench(
     address: str,
     *,
+    tls: str,
     prompts: Path | None,
     raw: bool,
     concurrency: str,
@@ -95,6 +97,7 @@ def bench(
     """Reads the flags, measures, reports. Ctrl-C reports what was measured and ends with 130."""
     with errors_told(), misuse_told():
         checked_address(address)
+        checked_tls(tls, None)
         texts = SAMPLES if prompts is None else read_prompts(prompts)
         sweep = Sweep(
             whole_numbers("--concurrency", concurrency, 1, MOST_CLIENTS),
@@ -107,7 +110,7 @@ def bench(
             require_drawable(plot)
         sent = tuple(text if raw else as_messages(text) for text in texts)
         planned = Bench(
-            address, sweep, sent, options, repetitions, requests, _known(form), output, plot
+            address, sweep, sent, options, repetitions, requests, _known(form), output, plot, tls
         )
     run(planned)
 
@@ -144,7 +147,7 @@ async def _measure_all(
     about: dict[str, object],
 ) -> None:
     """Fills `measurements` as they come, so that an interrupted run keeps what it has."""
-    async with AsyncClient(planned.address) as client:
+    async with AsyncClient(planned.address, tls=planned.tls) as client:
         cluster = await client.get_cluster()
         about.update(
             {

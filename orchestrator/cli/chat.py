@@ -120,13 +120,13 @@ class Chat:
         self.is_over = True
 
 
-def chat(address: str, *, raw: bool, options: GenerateOptions) -> None:
+def chat(address: str, *, tls: str, raw: bool, options: GenerateOptions) -> None:
     """Talks until the user leaves. From a pipe, the first error ends it with status 1."""
     require_valid("hello", options)
     is_interactive = sys.stdin.isatty()
     with errors_told():
         with misuse_told():
-            client = Client(address)
+            client = Client(address, tls=tls)
         with client:
             model = client.get_model_info()
             if is_interactive:

@@ -1,6 +1,5 @@
 """What the command says: answers on standard output, everything else on standard error."""
 
-import ipaddress
 import os
 import re
 import sys
@@ -10,6 +9,7 @@ from typing import NoReturn
 
 import typer
 
+from outrider.addresses import is_loopback
 from outrider.errors import InternalError, InvalidArgumentError, OutriderError
 
 NOBODY_ANSWERS = "nothing answers at"
@@ -42,7 +42,7 @@ FLAGS = {
 """The flags of parameters whose names are no words of people."""
 _PARAMETER = re.compile(rf"\b(?:{'|'.join(FLAGS)})\b")
 _WORD_AS_PARAMETER = re.compile(
-    r"(?=(?:address|logprobs|mode|model|regex|seed|temperature|width) is )"
+    r"(?=(?:address|days|host|logprobs|mode|model|name|regex|role|seed|temperature|width) is )"
 )
 
 FAILED = 1
@@ -94,7 +94,7 @@ def told(error: OutriderError) -> str:
     if error.message.startswith(NOBODY_ANSWERS):
         plain = error.message.partition(" (gRPC")[0]
         address = plain.removeprefix(NOBODY_ANSWERS).partition(";")[0].strip()
-        if not _is_loopback(address):
+        if not is_loopback(address):
             return plain
         return f"{plain} To start everything on this machine: outrider serve all"
     if NO_CHAT_TEMPLATE in error.message:
@@ -106,14 +106,6 @@ def told(error: OutriderError) -> str:
 
 def _with_flags(message: str) -> str:
     return _PARAMETER.sub(lambda match: FLAGS[match[0]], message)
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_colourful() -> bool:

@@ -41,7 +41,7 @@ def show(demo: Demo) -> None:
         try:
             with Stack(demo.plan, interrupts) as stack, errors_told():
                 bring_up(stack)
-                with Client(stack.address) as client:
+                with Client(stack.address, tls=demo.plan.tls) as client:
                     _perform(demo, client)
         except KeyboardInterrupt:
             say("stopped; no process is left")

@@ -10,7 +10,6 @@ import typer
 from orchestrator.cli.console import (
     FAILED,
     FOR_PROGRAMS,
-    NOBODY_ANSWERS,
     misuse_told,
     write,
 )
@@ -24,7 +23,10 @@ from orchestrator.doctor.traps import Expectation, expect, no_drafting_finding, 
 from outrider.client import Client
 from outrider.diagnosis import Diagnosis
 from outrider.errors import OutriderError, UnavailableError
+from outrider.identity import Role
+from outrider.wire.handshakes import tls_problem
 from outrider.wire.reach import Obstacle, explained, obstacle
+from outrider.wire.tls import secured_by
 
 QUICK_S = 30.0
 """Where greedy answers took less than this, drawn ones are measured, too."""
@@ -37,6 +39,7 @@ def examine(
     temperature: float | None,
     is_measured: bool,
     timeout_s: float,
+    tls: str,
     show_json: bool,
 ) -> None:
     """Prints the report on a running deployment; status 1 where it found a problem.
@@ -44,9 +47,9 @@ def examine(
     `temperature` None: greedy, and drawn at 1 where that does not take long.
     """
     with misuse_told():
-        client = Client(address, timeout_s=timeout_s)
+        client = Client(address, timeout_s=timeout_s, tls=tls)
     with client, Progress() as progress:
-        report = _examined(client, max_tokens, temperature, is_measured, progress)
+        report = _examined(client, tls, max_tokens, temperature, is_measured, progress)
     shown = (
         json.dumps(as_json(report), ensure_ascii=False) + "\n"
         if show_json
@@ -59,6 +62,7 @@ def examine(
 
 def _examined(
     client: Client,
+    tls: str,
     max_tokens: int,
     temperature: float | None,
     is_measured: bool,
@@ -68,7 +72,7 @@ def _examined(
     try:
         found = client.diagnose()
     except OutriderError as error:
-        return Report(client.address, None, None, (_no_answer(client.address, error),))
+        return Report(client.address, None, None, (_no_answer(client.address, tls, error),))
     drafts = [draft.name for draft in found.drafts if not draft.problem]
     if not is_measured or found.verify.problem or not drafts:
         return Report(client.address, found, None, tuple(configuration_findings(found)))
@@ -119,13 +123,15 @@ def _judged(
     return Report(address, found, expected, tuple(findings))
 
 
-def _no_answer(address: str, error: OutriderError) -> Finding:
+def _no_answer(address: str, tls: str, error: OutriderError) -> Finding:
     """Why the orchestrator cannot be asked."""
     message = error.message.removesuffix(FOR_PROGRAMS)
-    if isinstance(error, UnavailableError) and message.startswith(NOBODY_ANSWERS):
+    if isinstance(error, UnavailableError):
         found = asyncio.run(obstacle(address))
         if found is not Obstacle.NONE:
             message = explained(found, address)
+        else:
+            message = tls_problem(address, secured_by(tls, Role.ORCHESTRATOR)) or message
     what, _, remedy = message.partition("; ")
     return Finding(
         Severity.PROBLEM,

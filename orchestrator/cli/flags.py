@@ -115,6 +115,23 @@ Width = Annotated[
     int | None,
     typer.Option(help="Children that a draft proposes at each node. Default: the server's."),
 ]
+Tls = Annotated[
+    str,
+    typer.Option(
+        metavar="FOLDER",
+        envvar="OUTRIDER_TLS",
+        help="Certificate, key and CA, as outrider certs issue writes them. Default: plain text.",
+        show_default=False,
+    ),
+]
+ServedTls = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="The orchestrator's certificate, key and CA: users reach it by TLS. Default: plain "
+        "text.",
+    ),
+]
 Model = Annotated[str, typer.Option(help="Refuse another target model than this.")]
 Timeout = Annotated[
     float | None,

@@ -13,7 +13,7 @@ from outrider.client.request import GenerateOptions
 
 
 def generate(
-    prompt: str, address: str, *, raw: bool, show_json: bool, options: GenerateOptions
+    prompt: str, address: str, *, tls: str, raw: bool, show_json: bool, options: GenerateOptions
 ) -> None:
     """Streams the answer to standard output, and tells about it on standard error.
 
@@ -21,7 +21,7 @@ def generate(
     """
     with errors_told():
         with misuse_told():
-            client = Client(address)
+            client = Client(address, tls=tls)
             generation = client.generate(prompt if raw else as_messages(prompt), **options)
         with client, generation:
             try:

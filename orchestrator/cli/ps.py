@@ -12,11 +12,11 @@ UNNAMED = "-"
 """Stands for the name of a draft that has none but its address."""
 
 
-def show_cluster(address: str, timeout_s: float, *, show_json: bool) -> None:
+def show_cluster(address: str, timeout_s: float, *, tls: str, show_json: bool) -> None:
     """Prints a row for the verifier and for each draft."""
     with errors_told():
         with misuse_told():
-            client = Client(address, timeout_s=timeout_s)
+            client = Client(address, timeout_s=timeout_s, tls=tls)
         with client:
             cluster = client.get_cluster()
     if show_json:

@@ -37,11 +37,12 @@ def serve_all(plan: StackPlan) -> None:
         try:
             with Stack(plan, interrupts) as stack, errors_told():
                 seconds = bring_up(stack)
-                say(f"ready at {stack.address} after {seconds:.1f} s; {_hint(stack.address)}")
+                say(f"ready at {stack.address} after {seconds:.1f} s; {_hint(stack)}")
                 if stack.plan.http_port is not None:
                     host = stack.address.rpartition(":")[0]
                     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
-                    base = f"http://{host}:{stack.plan.http_port}"
+                    scheme = "https" if stack.plan.tls else "http"
+                    base = f"{scheme}://{host}:{stack.plan.http_port}"
                     say(f"see it work at {base}/; its paths: {base}/docs")
                     say(f"OpenAI-compatible at {base}/v1")
                 _watch(stack)
@@ -61,7 +62,7 @@ def bring_up(stack: Stack) -> float:
     with Progress() as progress:
         stack.start(progress)
         progress.waits_for("introducing the services to each other")
-        cluster = _introduced(stack.address)
+        cluster = _introduced(stack)
         seconds = progress.seconds
     for draft in cluster.drafts:
         if not draft.usable:
@@ -69,10 +70,10 @@ def bring_up(stack: Stack) -> float:
     return seconds
 
 
-def _introduced(address: str) -> Cluster:
+def _introduced(stack: Stack) -> Cluster:
     """The cluster once everybody in it has answered; a draft that does not fit has, too."""
     deadline = time.monotonic() + CLUSTER_TIMEOUT_S
-    with Client(address) as client:
+    with Client(stack.address, tls=stack.plan.tls) as client:
         while True:
             cluster = client.get_cluster()
             silent = [s for s in (cluster.verify, *cluster.drafts) if s.model is None]
@@ -92,6 +93,7 @@ def _watch(stack: Stack) -> None:
         say(f"{told}\nThe rest goes on without it.")
 
 
-def _hint(address: str) -> str:
-    flag = "" if address == "127.0.0.1:7070" else f" --address {address}"
-    return f"in another terminal: {typer.style(f'outrider chat{flag}', bold=True)}"
+def _hint(stack: Stack) -> str:
+    flags = "" if stack.address == "127.0.0.1:7070" else f" --address {stack.address}"
+    flags += f" --tls {stack.plan.tls}" if stack.plan.tls else ""
+    return f"in another terminal: {typer.style(f'outrider chat{flags}', bold=True)}"

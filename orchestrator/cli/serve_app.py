@@ -102,6 +102,7 @@ def _serve_all(
     allow_plaintext: Annotated[
         bool, typer.Option("--allow-plaintext", help="Listen beyond loopback without TLS.")
     ] = False,
+    tls: flags.ServedTls = None,
     mode: flags.ServedMode = None,
     ray: Annotated[str | None, flags.RAY] = None,
     threads: Annotated[int | None, flags.THREADS] = None,
@@ -136,6 +137,7 @@ def _serve_all(
                 api_key_file=api_key_file,
                 allow_no_api_key=allow_no_api_key,
                 allow_plaintext=allow_plaintext,
+                tls=tls,
                 mode=mode,
                 ray=ray,
                 threads=threads,

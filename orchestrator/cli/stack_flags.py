@@ -29,6 +29,7 @@ class StackFlags:
     api_key_file: Path | None = None
     allow_no_api_key: bool = False
     allow_plaintext: bool = False
+    tls: str | None = None
     mode: str | None = None
     ray: str | None = None
     threads: int | None = None
@@ -48,10 +49,10 @@ def planned(flags: StackFlags) -> StackPlan:
     front = _given(ray=flags.ray, mode=flags.mode, api_key_file=flags.api_key_file) + _switched(
         allow_no_api_key=flags.allow_no_api_key, allow_plaintext=flags.allow_plaintext
     )
-    listening = _given(host=flags.host, port=flags.port, http_port=flags.http_port)
+    listening = _given(host=flags.host, port=flags.port, http_port=flags.http_port, tls=flags.tls)
     if flags.http is not None:
         listening += ("--http" if flags.http else "--no-http",)
-    own = (*_given(host=OWN_HOST), *every)
+    own = (*_given(host=OWN_HOST, tls=""), *every)
     verify = find_settings(VerifySettings, (*_given(model=flags.model), *own), PROGRAM)
     draft = find_settings(DraftSettings, own, PROGRAM)
     orchestrator = find_settings(OrchestratorSettings, (*listening, *front, *every), PROGRAM)
@@ -64,6 +65,7 @@ def planned(flags: StackFlags) -> StackPlan:
         settings.host,
         settings.port,
         http_port=settings.http_port if settings.http else None,
+        tls=settings.tls,
         threads=flags.threads or 0,
         own_threads=frozenset(
             one.settings.section for one in found if flags.threads is None and one.is_set("threads")

@@ -30,6 +30,8 @@ class StackPlan:
     """The services, verify or draft, whose threads environment or config file set."""
     grace_s: float = 10.0
     """Seconds that the most patient service gives what runs."""
+    tls: str = ""
+    """Folder with the orchestrator's certificate, for users; the others are on loopback only."""
     every_service: tuple[str, ...] = ()
     orchestrator: tuple[str, ...] = ()
     """Further flags."""
@@ -90,6 +92,7 @@ def specs_of(
         (
             *("--host", plan.host, "--port", str(plan.port)),
             *(("--no-http",) if plan.http_port is None else ("--http-port", str(plan.http_port))),
+            *("--tls", plan.tls, "--plaintext-loopback"),
             *("--verify", f"{OWN_HOST}:{ports[0]}", "--draft", ",".join(addresses) or NO_DRAFT),
             *(*common, *plan.orchestrator),
         ),
@@ -125,7 +128,7 @@ def _model(plan: StackPlan, service: str, model: str, threads: int) -> tuple[str
 
 
 def _own_port(port: int) -> tuple[str, ...]:
-    return ("--host", OWN_HOST, "--port", str(port))
+    return ("--host", OWN_HOST, "--port", str(port), "--tls", "")
 
 
 def _environment(model: str) -> dict[str, str]:

@@ -79,7 +79,13 @@ class RayEngines:
             ).remote(self._settings.without_secrets())
             for _ in range(self._settings.engines)
         ]
-        await asyncio.gather(*(actor.start.remote() for actor in self._actors))
+        try:
+            await asyncio.gather(*(actor.start.remote() for actor in self._actors))
+        except ray.exceptions.RayActorError as error:
+            raise UnavailableError(
+                f"an engine could not start in Ray ({self._settings.ray}): {error}. What the "
+                "settings name, such as the folder of --tls, has to be on every node"
+            ) from error
         get_logger().info("engines_up", engines=len(self._actors), ray=self._settings.ray)
 
     async def stop(self) -> None:

@@ -1,10 +1,10 @@
 """What is misconfigured, and how to mend it: a function for each thing that can be wrong. Pure."""
 
-import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from outrider.addresses import is_loopback
 from outrider.diagnosis import Diagnosis, ServiceDiagnosis
 from outrider.host import HostFacts
 from outrider.types import ModelInfo
@@ -265,14 +265,15 @@ def _bandwidth(draft: ServiceDiagnosis, pace_us: float | None) -> Iterator[Findi
 
 
 def _plain_text(services: Sequence[ServiceDiagnosis]) -> Iterator[Finding]:
-    far = [service for service in services if not is_loopback(service.address)]
+    far = [s for s in services if not s.is_encrypted and not is_loopback(s.address)]
     if far:
         names = " and ".join(_title(service) for service in far)
         yield Finding(
             Severity.ADVICE,
             "plain text",
             f"what is sent to {names} leaves this machine, unencrypted",
-            "use a network that you trust, such as a VPN or an SSH tunnel",
+            "give all services certificates (outrider certs) and --tls, or use a network that you "
+            "trust, such as a VPN or an SSH tunnel",
         )
 
 
@@ -284,15 +285,6 @@ def _held_back(found: Diagnosis) -> Iterator[Finding]:
             "drafts go no deeper than one pass until its verdict is known (--no-run-ahead)",
             "leave --no-run-ahead out: drafting then overlaps with verifying",
         )
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `host:port` stays on this machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _differs(model: ModelInfo, target: ModelInfo) -> bool:

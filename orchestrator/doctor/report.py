@@ -5,9 +5,10 @@ plain values out.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from orchestrator.doctor.findings import Finding, Severity, is_loopback
+from orchestrator.doctor.findings import Finding, Severity
 from orchestrator.doctor.traps import Expectation
 from orchestrator.forecast import MOST_ROUND_TRIP_US, Forecast
+from outrider.addresses import is_loopback
 from outrider.diagnosis import Diagnosis, ServiceDiagnosis
 from outrider.host import HostFacts
 
@@ -122,7 +123,8 @@ def _service(service: ServiceDiagnosis) -> Iterator[str]:
     if service.host is None:
         yield f"  {title} ({service.address}): {service.problem}"
         return
-    yield f"  {title} ({service.address}): {machine_line(service.host)}"
+    way = ", by TLS" if service.is_encrypted else ""
+    yield f"  {title} ({service.address}{way}): {machine_line(service.host)}"
     yield f"      {_model(service)}"
     rates = (service.sent_bytes_per_s, service.received_bytes_per_s)
     bandwidth = f", {_rate(rates[0])} to it, {_rate(rates[1])} from it" if all(rates) else ""

@@ -1,10 +1,14 @@
-"""The HTTP endpoint's life: bind, serve, end; in the event loop of the orchestrator."""
+"""The HTTP endpoint's life: bind, serve, end; in the event loop of the orchestrator.
+
+HTTPS shows a certificate and asks for none: whoever asks over HTTP has a key.
+"""
 
 import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,7 +17,8 @@ from orchestrator.front import Front
 from orchestrator.gateway.app import make_app
 from orchestrator.gateway.endpoints import Desk
 from orchestrator.gateway.settings import GatewaySettings
-from outrider.errors import UnavailableError
+from outrider.errors import InvalidArgumentError, UnavailableError
+from outrider.identity import Files, files_of, require_pair
 from outrider.telemetry.logs import get_logger
 
 BACKLOG = 512
@@ -38,19 +43,26 @@ class Gateway:
     """One HTTP server."""
 
     def __init__(self, app: FastAPI, settings: GatewaySettings) -> None:
-        """Binds; raises UnavailableError where that cannot be."""
+        """Binds; raises a domain error where that cannot be, or there is no certificate to show."""
         self._settings = settings
+        files = files_of(settings.https) if settings.https else None
+        if files is not None:
+            require_pair(files)
         self._socket = _bind(settings.host, settings.http_port)
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=None if files is None else files.certificate,
+            ssl_keyfile=None if files is None else files.key,
         )
+        config.load()
+        if files is not None and config.ssl is not None:
+            config.ssl.sni_callback = _renewing(config.ssl, files)
+        self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -67,7 +79,7 @@ class Gateway:
                 self._task.result()
                 raise UnavailableError("the HTTP server ended as it began")
             await asyncio.sleep(0.01)
-        get_logger().info("serving_http", address=self.address)
+        get_logger().info("serving_http", address=self.address, tls=bool(self._settings.https))
         if self._settings.http_ready_file is not None:
             temporary = self._settings.http_ready_file.with_suffix(f".{os.getpid()}")
             temporary.write_text(self.address)
@@ -79,6 +91,31 @@ class Gateway:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         self._socket.close()
+
+
+def _renewing(
+    context: ssl.SSLContext, files: Files
+) -> Callable[[ssl.SSLObject, str, ssl.SSLContext], None]:
+    """Looks at the files whenever somebody connects: from the next connection on a renewed
+    certificate is shown.
+    """
+    known = files.stamp
+
+    def look(connection: ssl.SSLObject, name: str, chosen: ssl.SSLContext) -> None:
+        nonlocal known
+        stamp = files.stamp
+        if stamp == known:
+            return
+        try:
+            require_pair(files)
+            context.load_cert_chain(files.certificate, files.key)
+        except (InvalidArgumentError, OSError) as error:
+            get_logger().warning("https_certificate_not_renewed", problem=str(error))
+            return
+        known = stamp
+        get_logger().info("https_certificate_renewed")
+
+    return look
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -16,6 +16,12 @@ class GatewaySettings(ServerSettings):
 
     http: bool = Field(True, description="Serve the OpenAI-compatible HTTP endpoint")
     http_port: int = Field(8000, ge=0, le=65535, description="Its port; 0: any free one")
+    http_tls: str = Field(
+        "",
+        description="Folder with certificate and key of HTTPS where they are not those of --tls, "
+        "such as certbot's (fullchain.pem, privkey.pem); 'none': plain HTTP in spite of --tls, "
+        "which beyond loopback needs --allow-plaintext. HTTP asks for keys, not for certificates",
+    )
     http_ready_file: Path | None = Field(
         None, description="File that gets the HTTP endpoint's address once it serves"
     )
@@ -63,6 +69,11 @@ class GatewaySettings(ServerSettings):
             return parts
         return value
 
+    @property
+    def https(self) -> str:
+        """The folder with the certificate of HTTPS; empty: plain HTTP."""
+        return "" if self.http_tls == "none" else self.http_tls or self.tls
+
     def without_secrets(self) -> Self:
         """For whoever serves nobody over HTTP."""
         return self.model_copy(update={"api_key": [], "api_key_file": None})
@@ -71,6 +82,12 @@ class GatewaySettings(ServerSettings):
     def _is_guarded(self) -> "GatewaySettings":
         has_keys = bool(self.api_key) or self.api_key_file is not None
         is_near = ipaddress.ip_address(self.host).is_loopback
+        if self.http and not (is_near or self.https or self.allow_plaintext):
+            raise ValueError(
+                f"host {self.host} is reachable from other machines and HTTP would be plain text; "
+                "leave --http-tls none out, or add --allow-plaintext if the network is trusted (or "
+                "--no-http)"
+            )
         if self.http and not (is_near or has_keys or self.allow_no_api_key):
             raise ValueError(
                 f"host {self.host} is reachable from other machines and HTTP requests need no key; "

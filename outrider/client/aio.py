@@ -12,7 +12,6 @@ import grpc
 from outrider.client.answer import Result, Started, Token
 from outrider.client.base import CHOICES_AT_ONCE, BaseClient
 from outrider.client.call import Call
-from outrider.client.channel import CHANNEL_OPTIONS
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.generation import BaseGeneration
 from outrider.client.prompt import Prompt
@@ -212,10 +211,10 @@ class AsyncClient(BaseClient[AsyncGeneration]):
             # A channel binds to the running event loop, and there may be none in the constructor.
             asyncio.get_running_loop()
             if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self.address, CHANNEL_OPTIONS)
+                self._channel = grpc.aio.insecure_channel(self.address, self._channel_options)
             else:
                 self._channel = grpc.aio.secure_channel(
-                    self.address, self._credentials, CHANNEL_OPTIONS
+                    self.address, self._credentials, self._channel_options
                 )
         return OrchestratorServiceStub(self._channel)
 

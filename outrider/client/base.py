@@ -5,6 +5,7 @@ Knows how a request is made; opens no channel and reads no stream.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,11 +16,13 @@ import grpc
 from outrider.client.arguments import checked_whole
 from outrider.client.call import Call
 from outrider.client.channel import (
+    CHANNEL_OPTIONS,
     DEFAULT_ADDRESS,
     DEFAULT_TIMEOUT_S,
     checked_address,
     checked_metadata,
     checked_timeout,
+    checked_tls,
 )
 from outrider.client.prompt import Messages, Prompt, messages_request, prompt_request
 from outrider.client.request import (
@@ -47,7 +50,12 @@ is told otherwise."""
 
 
 class BaseClient(Generic[GenerationT_co]):
-    """Requests to an orchestrator. Subclasses say how they are sent."""
+    """Requests to an orchestrator. Subclasses say how they are sent.
+
+    `tls` is a folder with certificate, key and CA, as `outrider certs issue` writes it: whoever
+    answers has to be an orchestrator of that CA. `credentials` are for other kinds of TLS, such as
+    that of a proxy. Without either it is plain text.
+    """
 
     def __init__(
         self,
@@ -57,6 +65,7 @@ class BaseClient(Generic[GenerationT_co]):
         metadata: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         retries: int = DEFAULT_RETRIES,
+        tls: str | os.PathLike[str] = "",
     ) -> None:
         """`retries`: how many times in a row a call that failed is made again, where that may help:
         nobody answered, the connection broke, the server was full. An answer whose stream broke
@@ -71,7 +80,9 @@ class BaseClient(Generic[GenerationT_co]):
                 f"credentials is a {type(credentials).__name__}; give grpc.ChannelCredentials, "
                 "as from grpc.ssl_channel_credentials(), or None for plain text"
             )
-        self._credentials = credentials
+        secured = checked_tls(tls, credentials)
+        self._credentials = credentials if secured is None else secured.credentials
+        self._channel_options = (*CHANNEL_OPTIONS, *(secured.options if secured else ()))
         self._retries = checked_whole("retries", retries, at_most=MOST_RETRIES)
         self.is_closed = False
 

@@ -1,9 +1,12 @@
 """What both clients tell gRPC about a connection, and the checks of a client's own arguments."""
 
+import os
 import re
 from collections.abc import Mapping
 
 from outrider.errors import InvalidArgumentError
+from outrider.identity import Role
+from outrider.wire.tls import Secured, secured_by
 
 DEFAULT_ADDRESS = "localhost:7070"
 DEFAULT_TIMEOUT_S = 600.0
@@ -41,6 +44,18 @@ def checked_timeout(timeout_s: float) -> float:
     raise InvalidArgumentError(
         f"timeout_s is {timeout_s!r}; give seconds above 0 and up to {MAX_TIMEOUT_S:.0f} (a week)"
     )
+
+
+def checked_tls(tls: object, credentials: object) -> Secured | None:
+    """How calls are secured by the folder `tls`; None where it is ''."""
+    if not isinstance(tls, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"tls is a {type(tls).__name__}; give a folder, as a str or path"
+        )
+    secured = secured_by(tls, Role.ORCHESTRATOR)
+    if secured is not None and credentials is not None:
+        raise InvalidArgumentError("tls and credentials are given; give one of them")
+    return secured
 
 
 def checked_metadata(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:

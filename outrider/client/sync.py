@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -18,7 +19,7 @@ from outrider.client.answer import Result, Started, Token
 from outrider.client.apart import Outcome, Stream, Worker
 from outrider.client.base import CHOICES_AT_ONCE, BaseClient
 from outrider.client.call import Call
-from outrider.client.channel import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
+from outrider.client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
 from outrider.client.generation import BaseGeneration
 from outrider.client.prompt import Prompt
@@ -131,6 +132,7 @@ class Client(BaseClient[Generation]):
         metadata: Mapping[str, str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         retries: int = DEFAULT_RETRIES,
+        tls: str | os.PathLike[str] = "",
     ) -> None:
         super().__init__(
             address,
@@ -138,10 +140,13 @@ class Client(BaseClient[Generation]):
             metadata=metadata,
             credentials=credentials,
             retries=retries,
+            tls=tls,
         )
         self._worker = Worker()
         weakref.finalize(self, self._worker.end)
-        self._channel = self._worker.ask(partial(_open_channel, self.address, credentials))
+        self._channel = self._worker.ask(
+            partial(_open_channel, self.address, self._credentials, self._channel_options)
+        )
         self._stub = self._worker.ask(partial(OrchestratorServiceStub, self._channel))
 
     def generate_choices(
@@ -250,7 +255,11 @@ class Client(BaseClient[Generation]):
                 raise
 
 
-def _open_channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+def _open_channel(
+    address: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, object]],
+) -> grpc.Channel:
     if credentials is None:
-        return grpc.insecure_channel(address, CHANNEL_OPTIONS)
-    return grpc.secure_channel(address, credentials, CHANNEL_OPTIONS)
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)

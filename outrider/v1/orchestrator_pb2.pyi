@@ -733,6 +733,7 @@ class ServiceDiagnosis(message.Message):
     SENT_BYTES_PER_S_FIELD_NUMBER: builtins.int
     RECEIVED_BYTES_PER_S_FIELD_NUMBER: builtins.int
     CLOCK_OFFSET_US_FIELD_NUMBER: builtins.int
+    IS_ENCRYPTED_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the service in stats and notices."""
     address: builtins.str
@@ -747,6 +748,8 @@ class ServiceDiagnosis(message.Message):
     """Bytes a second from the service; 0: not measured."""
     clock_offset_us: builtins.int
     """How far the service's clock is ahead of the orchestrator's, in microseconds."""
+    is_encrypted: builtins.bool
+    """Whether the orchestrator calls it by TLS."""
     @builtins.property
     def host(self) -> common_pb2.HostFacts:
         """What it runs on."""
@@ -767,10 +770,11 @@ class ServiceDiagnosis(message.Message):
         sent_bytes_per_s: builtins.int = ...,
         received_bytes_per_s: builtins.int = ...,
         clock_offset_us: builtins.int = ...,
+        is_encrypted: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = typing.Literal["host", b"host", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["address", b"address", "clock_offset_us", b"clock_offset_us", "host", b"host", "model", b"model", "name", b"name", "problem", b"problem", "received_bytes_per_s", b"received_bytes_per_s", "round_trip_us", b"round_trip_us", "sent_bytes_per_s", b"sent_bytes_per_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["address", b"address", "clock_offset_us", b"clock_offset_us", "host", b"host", "is_encrypted", b"is_encrypted", "model", b"model", "name", b"name", "problem", b"problem", "received_bytes_per_s", b"received_bytes_per_s", "round_trip_us", b"round_trip_us", "sent_bytes_per_s", b"sent_bytes_per_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What every call of a server has in common: typed errors, and a first message in time."""
+"""What every call of a server has in common: who may call, typed errors, a first message."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,8 @@ from outrider.wire.errors import ERROR_ID_KEY, abort
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
+    Context = grpc.aio.ServicerContext[Any, Any]
+    Admit = Callable[[Context, str], None]
 
 FIRST_MESSAGE_S = 10.0
 
@@ -22,8 +24,11 @@ T = TypeVar("T")
 
 class TypedErrors(grpc.aio.ServerInterceptor):
     """Turns domain errors of every method into statuses; anything else into INTERNAL with an error
-    id.
+    id. `admit` raises one where the caller of a method may not call it.
     """
+
+    def __init__(self, admit: "Admit | None" = None) -> None:
+        self._admit = admit or _anyone
 
     async def intercept_service(
         self,
@@ -39,13 +44,18 @@ class TypedErrors(grpc.aio.ServerInterceptor):
             method = getattr(handler, kind)
             if method is not None:
                 wrap = _unary if kind.endswith("unary") else _stream
-                return cast("Handler", handler._replace(**{kind: wrap(method, name)}))
+                return cast("Handler", handler._replace(**{kind: wrap(method, name, self._admit)}))
         return cast("Handler", handler)
 
 
-def _unary(method: Any, name: str) -> Any:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+def _anyone(context: "Context", method: str) -> None:
+    pass
+
+
+def _unary(method: Any, name: str, admit: "Admit") -> Any:
+    async def call(request: Any, context: "Context") -> Any:
         try:
+            admit(context, name)
             return await method(request, context)
         except Exception as error:
             return await abort(context, _domain(error, name))
@@ -53,9 +63,10 @@ def _unary(method: Any, name: str) -> Any:
     return call
 
 
-def _stream(method: Any, name: str) -> Any:
-    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+def _stream(method: Any, name: str, admit: "Admit") -> Any:
+    async def call(request: Any, context: "Context") -> AsyncIterator[Any]:
         try:
+            admit(context, name)
             async with contextlib.aclosing(method(request, context)) as responses:
                 async for response in responses:
                     yield response

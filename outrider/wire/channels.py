@@ -1,4 +1,4 @@
-"""Channels to other services: options, and what a call does when nobody answers."""
+"""Channels to other services: options, TLS, and what a call does when nobody answers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import grpc
 
 from outrider.errors import UnavailableError
+from outrider.wire.tls import Secured
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -31,9 +32,12 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
 )
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A plain-text channel to `host:port`."""
-    return grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+def open_channel(address: str, secured: Secured | None = None) -> grpc.aio.Channel:
+    """A channel to `host:port`, in plain text where it is not secured."""
+    if secured is None:
+        return grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+    options = [*CHANNEL_OPTIONS, *secured.options]
+    return grpc.aio.secure_channel(address, secured.credentials, options=options)
 
 
 async def wait_connected(channel: grpc.aio.Channel, address: str, timeout_s: float) -> None:

@@ -132,6 +132,7 @@ def _service_to(service: ServiceDiagnosis) -> orchestrator_pb2.ServiceDiagnosis:
         sent_bytes_per_s=service.sent_bytes_per_s,
         received_bytes_per_s=service.received_bytes_per_s,
         clock_offset_us=service.clock_offset_us,
+        is_encrypted=service.is_encrypted,
     )
 
 
@@ -146,6 +147,7 @@ def _service_from(message: orchestrator_pb2.ServiceDiagnosis) -> ServiceDiagnosi
         sent_bytes_per_s=message.sent_bytes_per_s,
         received_bytes_per_s=message.received_bytes_per_s,
         clock_offset_us=message.clock_offset_us,
+        is_encrypted=message.is_encrypted,
     )
 
 

@@ -21,6 +21,7 @@ from outrider.errors import (
     DeadlineError,
     InternalError,
     InvalidArgumentError,
+    NotAllowedError,
     NotFoundError,
     OutriderError,
     ProtocolMismatchError,
@@ -69,6 +70,7 @@ TABLE = (
     Row(UnavailableError, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
     Row(DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE"),
     Row(AbortedError, grpc.StatusCode.ABORTED, "ABORTED"),
+    Row(NotAllowedError, grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED"),
     Row(RequestCancelledError, grpc.StatusCode.CANCELLED, "CANCELLED"),
     Row(InternalError, grpc.StatusCode.INTERNAL, "INTERNAL"),
 )
@@ -80,7 +82,6 @@ _BY_REASON = {row.reason: row.error for row in TABLE}
 _BY_CODE: dict[grpc.StatusCode, type[OutriderError]] = {
     grpc.StatusCode.UNIMPLEMENTED: ProtocolMismatchError,
     grpc.StatusCode.UNAUTHENTICATED: InvalidArgumentError,
-    grpc.StatusCode.PERMISSION_DENIED: InvalidArgumentError,
     grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
     grpc.StatusCode.ALREADY_EXISTS: StateMismatchError,
     # Reversed, so that of several rows with one code the first, most general one stays.
@@ -122,6 +123,28 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -
 _BROKEN_WRITE = "Internal error from Core"
 """What `grpc.aio` puts over the status of a stream that ends while something is written to it. The
 status is lost; whoever asks again learns it."""
+
+
+_TLS_SIGNS = (
+    (
+        "WRONG_VERSION_NUMBER",
+        "does not speak TLS and this side does; start it with --tls, or leave TLS out here",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "shows a certificate that is not accepted here; outrider certs show tells why",
+    ),
+    (
+        "Hostname Verification Check failed",
+        "shows a certificate of another role; correct the address, or the folder of its --tls",
+    ),
+    (
+        "Socket closed",
+        "hangs up at once; it wants TLS (--tls, in Python tls=), or does not accept the "
+        "certificate that it is shown",
+    ),
+)
+"""What gRPC says of a connection that could not be made, and what that means."""
 
 
 def from_rpc_error(
@@ -205,6 +228,9 @@ def _plain(
     if code is grpc.StatusCode.UNAVAILABLE:
         if has_answered:
             return f"the connection to {peer} broke{reason}"
+        for sign, told in _TLS_SIGNS:
+            if sign in details:
+                return f"{peer} {told}{reason}"
         return f"nothing answers at {peer}; is it running?{reason}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         limit = "its deadline" if timeout_s is None else f"{timeout_s:g} s"

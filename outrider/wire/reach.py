@@ -50,8 +50,8 @@ def explained(found: Obstacle, address: str) -> str:
         if host in ("localhost", "127.0.0.1", "[::1]"):
             return f"{told}, or correct the port"
         return (
-            f"{told}, correct the port, or let it listen beyond loopback (--host 0.0.0.0 "
-            "--allow-plaintext)"
+            f"{told}, correct the port, or let it listen beyond loopback (--host 0.0.0.0 --tls "
+            "FOLDER)"
         )
     if found is Obstacle.SILENT:
         return (

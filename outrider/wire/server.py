@@ -1,4 +1,4 @@
-"""A gRPC server's life: bind, health, reflection, typed errors, drain, stop. Knows no model."""
+"""A gRPC server's life: TLS, health, reflection, typed errors, drain, stop. Knows no model."""
 
 import asyncio
 import gc
@@ -16,12 +16,14 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from outrider.errors import OutriderError, UnavailableError
+from outrider.identity import Role
 from outrider.settings import ServerSettings
 from outrider.telemetry.logs import configure_logs, get_logger
 from outrider.telemetry.metrics import MetricsServer
 from outrider.telemetry.traces import configure_traces, stop_traces
 from outrider.wire.calls import TypedErrors
 from outrider.wire.channels import SERVER_OPTIONS
+from outrider.wire.gatekeeper import Gatekeeper
 from outrider.wire.ports import require_free
 
 if TYPE_CHECKING:
@@ -56,14 +58,15 @@ class Service(Protocol):
 
 
 def run_service(
-    name: str, settings: ServerSettings, build: Callable[[], Awaitable[Service]]
+    role: Role, settings: ServerSettings, build: Callable[[], Awaitable[Service]]
 ) -> int:
     """Runs a service as this process and returns its exit status: 1 where it cannot serve."""
-    configure_logs(name, settings.log_level, settings.log_format)
+    configure_logs(role.value, settings.log_level, settings.log_format)
     if settings.exit_with_stdin:
         threading.Thread(target=_terminate_at_end_of_stdin, daemon=True).start()
 
     async def build_and_serve() -> None:
+        gatekeeper = Gatekeeper(settings.tls, role) if settings.tls else None
         # A model can take minutes to load, and the port is only bound once it can answer.
         require_free(settings.host, settings.port)
         if settings.metrics_port is not None:
@@ -73,7 +76,7 @@ def run_service(
         # and again, for tenths of a second, while passes wait.
         gc.collect()
         gc.freeze()
-        await serve(service, settings)
+        await serve(service, settings, gatekeeper)
 
     # asyncio would turn the first Ctrl-C into a cancellation, which a loading model does not see.
     signal.signal(signal.SIGINT, _interrupt)
@@ -94,30 +97,29 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-async def serve(service: Service, settings: ServerSettings) -> None:
-    """Serves until SIGTERM or SIGINT, then drains and stops.
+async def serve(
+    service: Service, settings: ServerSettings, gatekeeper: Gatekeeper | None = None
+) -> None:
+    """Serves until SIGTERM or SIGINT, then drains and stops; without a gatekeeper in plain text.
 
     Health goes NOT_SERVING first, open sessions get `grace_s` to end, a second signal ends them at
     once. Raises UnavailableError where the port cannot be bound.
     """
-    server = grpc.aio.server(
-        interceptors=[TypedErrors()],
-        options=list(SERVER_OPTIONS),
-        maximum_concurrent_rpcs=MAX_CALLS,
-    )
+    server = make_server(gatekeeper)
     service.register(server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     names = (*service.names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
-    port = _bind(server, settings)
+    port = bind(server, settings.host, settings.port, gatekeeper)
     metrics = await _serve_metrics(service.registry, settings)
     stopping = _stop_signals()
+    watching = asyncio.create_task(gatekeeper.watch()) if gatekeeper is not None else None
     await server.start()
     for name in ("", *service.names):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    get_logger().info("serving", address=f"{host}:{port}")
+    get_logger().info("serving", address=f"{host}:{port}", tls=gatekeeper is not None)
     if settings.ready_file is not None:
         temporary = settings.ready_file.with_suffix(f".{os.getpid()}")
         temporary.write_text(f"{host}:{port}")
@@ -126,6 +128,8 @@ async def serve(service: Service, settings: ServerSettings) -> None:
     get_logger().info("draining", grace_s=settings.grace_s)
     await health.enter_graceful_shutdown()
     await _first_of(service.drain(), stopping.get(), timeout_s=settings.grace_s)
+    if watching is not None:
+        watching.cancel()
     await server.stop(grace=0)
     await service.stop()
     if metrics is not None:
@@ -133,13 +137,29 @@ async def serve(service: Service, settings: ServerSettings) -> None:
     get_logger().info("stopped")
 
 
-def _bind(server: grpc.aio.Server, settings: ServerSettings) -> int:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+def make_server(gatekeeper: Gatekeeper | None = None) -> grpc.aio.Server:
+    """A server without servicers and ports yet."""
+    return grpc.aio.server(
+        interceptors=[TypedErrors(None if gatekeeper is None else gatekeeper.admit)],
+        options=list(SERVER_OPTIONS),
+        maximum_concurrent_rpcs=MAX_CALLS,
+    )
+
+
+def bind(
+    server: grpc.aio.Server, host: str, port: int, gatekeeper: Gatekeeper | None = None
+) -> int:
+    """Opens a port, 0 for any free one, and returns its number; raises UnavailableError where it
+    cannot be had.
+    """
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        return server.add_insecure_port(f"{host}:{settings.port}")
+        if gatekeeper is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, gatekeeper.credentials())
     except RuntimeError as error:
         raise UnavailableError(
-            f"cannot listen on {host}:{settings.port}: the port is in use or not permitted; "
+            f"cannot listen on {address}: the port is in use or not permitted; "
             "stop the other program or choose another --port (0 takes a free one)"
         ) from error
 

@@ -29,6 +29,10 @@ COMMANDS = [
     ("config",),
     ("config", "show"),
     ("config", "schema"),
+    ("certs",),
+    ("certs", "init"),
+    ("certs", "issue"),
+    ("certs", "show"),
 ]
 
 
@@ -188,7 +192,7 @@ def test_a_mistake_is_told_in_one_line_with_status_2(arguments, told_why, capsys
     assert told.out == ""
 
 
-@pytest.mark.parametrize("group", [(), ("serve",), ("models",), ("config",)])
+@pytest.mark.parametrize("group", [(), ("serve",), ("models",), ("config",), ("certs",)])
 def test_the_list_of_commands_cuts_no_description(group, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert status_of(*group, "--help") == 0

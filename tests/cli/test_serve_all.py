@@ -153,3 +153,17 @@ def test_a_draft_with_a_damaged_tokenizer_is_told_of_and_not_used():
     assert header.endswith("PROBLEM")
     assert (verify.split()[2], draft.split()[2]) == ("yes", "no")
     assert "another order of ids" in draft
+
+
+def test_a_stack_is_reached_by_tls_with_the_certificates_that_the_command_makes(tmp_path):
+    ca = str(tmp_path / "ca")
+    assert run("certs", "init", ca).status == 0
+    for role in ("orchestrator", "client"):
+        assert run("certs", "issue", ca, "--role", role).status == 0
+    with Running(["serve", "all", *LOCAL, *SCRIPTED, "--tls", f"{ca}/orchestrator"]) as stack:
+        address = address_of(stack)
+        assert "OpenAI-compatible at https://" in stack.stderr.wait_for("/docs")
+        ask = ("generate", "hello", "--address", address, "--max-tokens", "8")
+        answer = run(*ask, "--tls", f"{ca}/client")
+        assert (answer.status, bool(answer.stdout.strip())) == (0, True), answer.stderr
+        assert run(*ask).status == 1

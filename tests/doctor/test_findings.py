@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from deployments import DRAFT, HEALTHY, HOST, TARGET, VERIFY, with_draft
 
-from orchestrator.doctor.findings import Finding, Severity, configuration_findings, is_loopback
+from orchestrator.doctor.findings import Finding, Severity, configuration_findings
+from outrider.addresses import is_loopback
 from outrider.diagnosis import Diagnosis
 from outrider.host import GpuFacts
 

@@ -27,6 +27,7 @@ PREFIXES = {
 SERVER: dict[str, tuple[str, object]] = {
     "host": ("127.0.0.2", "127.0.0.2"),
     "port": ("7171", 7171),
+    "tls": ("some/folder", "some/folder"),
     "allow_plaintext": ("true", True),
     "ready_file": ("some/where", Path("some/where")),
     "exit_with_stdin": ("true", True),
@@ -65,6 +66,7 @@ VALUES: dict[str, dict[str, tuple[str, object]]] = {
         "verify": ("10.0.0.1:7071", "10.0.0.1:7071"),
         "draft": ("a=10.0.0.2:7072,10.0.0.3:7072", ["a=10.0.0.2:7072", "10.0.0.3:7072"]),
         "ray": ("local", "local"),
+        "plaintext_loopback": ("true", True),
         "engines": ("2", 2),
         "max_requests": ("5", 5),
         "mode": ("block", "block"),
@@ -80,6 +82,7 @@ VALUES: dict[str, dict[str, tuple[str, object]]] = {
         "max_resumes": ("4", 4),
         "http": ("false", False),
         "http_port": ("8001", 8001),
+        "http_tls": ("some/https", "some/https"),
         "http_ready_file": ("some/other", Path("some/other")),
         "served_model_name": ("gpt-4,mine", ["gpt-4", "mine"]),
         "api_key": ("abc,def", [SecretStr("abc"), SecretStr("def")]),
@@ -284,6 +287,7 @@ def test_plain_text_beyond_loopback_has_to_be_meant(
 ) -> None:
     told = complaint(capsys, kind, "--host", host)
     assert f"host {host} is reachable from other machines" in told
+    assert "--tls" in told
     assert "--allow-plaintext" in told
     http = ("--no-http",) if kind == "orchestrator" else ()
     assert read(kind, "--host", host, "--allow-plaintext", *http).host == host

@@ -13,11 +13,13 @@ from orchestrator.engine import Engine
 from orchestrator.server import OrchestratorServer, build
 from orchestrator.settings import OrchestratorSettings
 from outrider.client import AsyncClient
+from outrider.identity import Role
 from outrider.models.base import CausalModel
 from outrider.models.registry import ModelOptions, load_model
 from outrider.v1 import draft_pb2_grpc, verify_pb2_grpc
-from outrider.wire.calls import TypedErrors
 from outrider.wire.channels import SERVER_OPTIONS
+from outrider.wire.gatekeeper import Gatekeeper
+from outrider.wire.server import bind, make_server
 from support.models import Watched
 from verify_service.server import VerifyServer
 from verify_service.settings import VerifySettings
@@ -56,7 +58,7 @@ class Local:
         """A verify service."""
         chosen = VerifySettings(port=0, **settings)
         watched = Watched(_loaded(model, chosen.model_options()))
-        return await self._serve(VerifyServer(watched, chosen), watched)
+        return await self._serve(VerifyServer(watched, chosen), watched, Role.VERIFY, chosen.tls)
 
     async def draft(
         self, model: str | CausalModel = TARGET, *, port: int = 0, **settings: Any
@@ -64,7 +66,9 @@ class Local:
         """A draft service; `port` 0: any that is free."""
         chosen = DraftSettings(port=0, **settings)
         watched = Watched(_loaded(model, chosen.model_options()))
-        return await self._serve(DraftServer(watched, chosen), watched, port)
+        return await self._serve(
+            DraftServer(watched, chosen), watched, Role.DRAFT, chosen.tls, port
+        )
 
     async def fake_draft(self, servicer: draft_pb2_grpc.DraftServiceServicer) -> str:
         """The address of a draft that does whatever `servicer` does."""
@@ -82,6 +86,8 @@ class Local:
         self,
         verify: Running | str,
         drafts: Mapping[str, Running | str] | None = None,
+        *,
+        client_tls: str = "",
         **settings: Any,
     ) -> AsyncClient:
         """A client of an orchestrator over these services; every request has all of the drafts."""
@@ -94,10 +100,12 @@ class Local:
         engine = Engine(chosen)
         await engine.start()
         service = OrchestratorServer(engine)
-        server = grpc.aio.server(interceptors=[TypedErrors()], options=list(SERVER_OPTIONS))
+        gatekeeper = _gatekeeper(chosen.tls, Role.ORCHESTRATOR)
+        server = make_server(gatekeeper)
         service.register(server)
         self._stack.push_async_callback(service.stop)
-        client = AsyncClient(await self._listen(server), timeout_s=60)
+        address = await self._listen(server, gatekeeper=gatekeeper)
+        client = AsyncClient(address, timeout_s=60, tls=client_tls)
         self._stack.push_async_callback(client.close)
         return client
 
@@ -117,7 +125,7 @@ class Local:
         service = await build(chosen)
         self._stack.push_async_callback(service.stop)
         assert service.gateway is not None
-        return f"http://{service.gateway.address}"
+        return f"{'https' if chosen.https else 'http'}://{service.gateway.address}"
 
     async def channel(self, address: str) -> grpc.aio.Channel:
         """A bare channel, for what no client of ours would send."""
@@ -125,17 +133,27 @@ class Local:
         self._stack.push_async_callback(channel.close)
         return channel
 
-    async def _serve(self, service: Any, model: Watched, port: int = 0) -> Running:
-        server = grpc.aio.server(interceptors=[TypedErrors()], options=list(SERVER_OPTIONS))
+    async def _serve(
+        self, service: Any, model: Watched, role: Role, tls: str, port: int = 0
+    ) -> Running:
+        gatekeeper = _gatekeeper(tls, role)
+        server = make_server(gatekeeper)
         service.register(server)
         self._stack.push_async_callback(service.stop)
-        return Running(await self._listen(server, port), service, server, model)
+        address = await self._listen(server, port, gatekeeper)
+        return Running(address, service, server, model)
 
-    async def _listen(self, server: grpc.aio.Server, port: int = 0) -> str:
-        port = server.add_insecure_port(f"127.0.0.1:{port}")
+    async def _listen(
+        self, server: grpc.aio.Server, port: int = 0, gatekeeper: Gatekeeper | None = None
+    ) -> str:
+        port = bind(server, "127.0.0.1", port, gatekeeper)
         await server.start()
         self._stack.push_async_callback(server.stop, None)
         return f"127.0.0.1:{port}"
+
+
+def _gatekeeper(tls: str, role: Role) -> Gatekeeper | None:
+    return Gatekeeper(tls, role) if tls else None
 
 
 def _address(service: Running | str) -> str:

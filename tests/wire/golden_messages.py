@@ -170,6 +170,7 @@ DIAGNOSIS = orchestrator.ServiceDiagnosis(
     sent_bytes_per_s=2**27,
     received_bytes_per_s=2**26,
     clock_offset_us=-5,
+    is_encrypted=True,
 )
 TOKEN_LOGPROB = orchestrator.TokenLogprob(id=5, logprob=-0.5, piece=b"\xc3")
 
