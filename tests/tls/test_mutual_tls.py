@@ -16,7 +16,7 @@ from outrider.errors import NotAllowedError
 from outrider.identity import Role, read_identity
 from outrider.models.scripted import ScriptedLaw
 from outrider.types import SamplingParams
-from outrider.v1 import verify_pb2, verify_pb2_grpc
+from outrider.v1 import verify_pb2_grpc
 from outrider.wire.channels import open_channel
 from outrider.wire.draft_client import DraftClient
 from outrider.wire.errors import from_rpc_error
@@ -114,9 +114,9 @@ async def test_a_stream_of_the_wrong_role_is_refused_before_it_opens_a_session(
     secured = Secured(read_identity(ours.folder("draft")), Role.VERIFY)
     async with open_channel(verify.address, secured) as channel:
         stub = verify_pb2_grpc.VerifyServiceStub(channel)
-        requests = iter([verify_pb2.VerifyRequest(open=verify_pb2.VerifyOpen(prompt_ids=PROMPT))])
+        # Nothing is sent: it is refused for who calls, whatever it says.
         with pytest.raises(grpc.aio.AioRpcError) as failure:
-            await stub.Verify(requests, timeout=10).read()
+            await stub.Verify(timeout=10).read()
     assert isinstance(from_rpc_error(failure.value), NotAllowedError)
     assert verify.model.opened == 0
 
