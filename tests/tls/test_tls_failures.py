@@ -128,13 +128,13 @@ async def test_what_is_wrong_is_told_with_what_to_do(
     told = await asyncio.to_thread(tls_problem, address, secured)
     assert address in told
     assert re.search(case.says, told), told
-    async with AsyncClient(address, timeout_s=20, tls=caller) as client:
+    async with AsyncClient(address, timeout_s=20, retries=0, tls=caller) as client:
         with pytest.raises(UnavailableError, match=case.client_says) as failure:
             await client.get_model_info()
     assert address in failure.value.message
 
     def ask() -> None:
-        with Client(address, timeout_s=20, tls=caller) as sync_client:
+        with Client(address, timeout_s=20, retries=0, tls=caller) as sync_client:
             sync_client.get_model_info()
 
     with pytest.raises(UnavailableError, match=case.client_says):
