@@ -101,8 +101,8 @@ class ServerSettings(BaseSettings):
         None,
         ge=0,
         le=65535,
-        description="Port, at --host, that serves metrics to Prometheus; 0: any free one; "
-        "unset: none",
+        description="Port, at --host, that serves metrics to Prometheus, over HTTPS with --tls; 0: "
+        "any free one; unset: none",
     )
     traces_endpoint: str = Field(
         "",

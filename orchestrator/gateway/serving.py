@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import os
 import socket
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -17,8 +16,9 @@ from orchestrator.front import Front
 from orchestrator.gateway.app import make_app
 from orchestrator.gateway.endpoints import Desk
 from orchestrator.gateway.settings import GatewaySettings
-from outrider.errors import InvalidArgumentError, UnavailableError
-from outrider.identity import Files, files_of, require_pair
+from outrider.errors import UnavailableError
+from outrider.identity import files_of, require_pair
+from outrider.renewal import renewing
 from outrider.telemetry.logs import get_logger
 
 BACKLOG = 512
@@ -61,7 +61,7 @@ class Gateway:
         )
         config.load()
         if files is not None and config.ssl is not None:
-            config.ssl.sni_callback = _renewing(config.ssl, files)
+            config.ssl.sni_callback = renewing(config.ssl, files, "https")
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
@@ -91,31 +91,6 @@ class Gateway:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         self._socket.close()
-
-
-def _renewing(
-    context: ssl.SSLContext, files: Files
-) -> Callable[[ssl.SSLObject, str, ssl.SSLContext], None]:
-    """Looks at the files whenever somebody connects: from the next connection on a renewed
-    certificate is shown.
-    """
-    known = files.stamp
-
-    def look(connection: ssl.SSLObject, name: str, chosen: ssl.SSLContext) -> None:
-        nonlocal known
-        stamp = files.stamp
-        if stamp == known:
-            return
-        try:
-            require_pair(files)
-            context.load_cert_chain(files.certificate, files.key)
-        except (InvalidArgumentError, OSError) as error:
-            get_logger().warning("https_certificate_not_renewed", problem=str(error))
-            return
-        known = stamp
-        get_logger().info("https_certificate_renewed")
-
-    return look
 
 
 def _bind(host: str, port: int) -> socket.socket:

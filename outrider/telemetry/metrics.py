@@ -2,12 +2,15 @@
 count.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from outrider.errors import UnavailableError
+from outrider.identity import files_of
+from outrider.renewal import renewing
 from outrider.telemetry.reasons import all_reasons, reason_of
 from outrider.version import __version__
 
@@ -114,10 +117,19 @@ class SessionMetrics(Metrics):
 class MetricsServer:
     """Serves a registry over HTTP, at any path, in a thread of its own."""
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Raises UnavailableError where the port cannot be listened on."""
+    def __init__(self, registry: CollectorRegistry, host: str, port: int, tls: str = "") -> None:
+        """With the certificate in the folder `tls` over HTTPS, for whoever asks. Raises
+        UnavailableError where the port cannot be listened on.
+        """
+        files = files_of(tls) if tls else None
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            self._server, self._thread = start_http_server(
+                port,
+                host,
+                registry,
+                certfile=None if files is None else str(files.certificate),
+                keyfile=None if files is None else str(files.key),
+            )
         except OSError as error:
             raise UnavailableError(
                 f"cannot listen on {host}:{port} for metrics ({error.strerror}); stop the other "
@@ -126,6 +138,11 @@ class MetricsServer:
         shown = f"[{host}]" if ":" in host else host
         self.address = f"{shown}:{self._server.server_port}"
         """Where it serves."""
+        listening = self._server.socket
+        if files is not None and isinstance(listening, ssl.SSLSocket):
+            # Left to a connection's own thread: whoever says nothing keeps only that one waiting.
+            listening.do_handshake_on_connect = False  # type: ignore[attr-defined]
+            listening.context.sni_callback = renewing(listening.context, files, "metrics")
 
     def stop(self) -> None:
         """Returns when nobody is served any more; takes up to half a second."""

@@ -81,7 +81,7 @@ def run_service(
     # asyncio would turn the first Ctrl-C into a cancellation, which a loading model does not see.
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        configure_traces(name, settings.traces_endpoint, settings.traces_sample_ratio)
+        configure_traces(role.value, settings.traces_endpoint, settings.traces_sample_ratio)
         asyncio.run(build_and_serve())
     except OutriderError as error:
         get_logger().error("cannot_serve", problem=error.message)
@@ -170,7 +170,9 @@ async def _serve_metrics(
     if settings.metrics_port is None:
         return None
     # In a thread: Python looks up the name of the host that it serves.
-    metrics = await asyncio.to_thread(MetricsServer, registry, settings.host, settings.metrics_port)
+    metrics = await asyncio.to_thread(
+        MetricsServer, registry, settings.host, settings.metrics_port, settings.tls
+    )
     get_logger().info("serving_metrics", address=metrics.address)
     return metrics
 

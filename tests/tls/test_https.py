@@ -10,6 +10,7 @@ from support.local import Local
 from tls_issuing import Issuer
 
 from outrider.errors import InvalidArgumentError
+from outrider.telemetry.metrics import Metrics, MetricsServer
 
 TARGET = "scripted:vocab=62"
 
@@ -70,3 +71,24 @@ async def test_an_endpoint_without_its_certificate_does_not_start(
     verify = await local.verify(TARGET)
     with pytest.raises(InvalidArgumentError, match="has no certificate with a key"):
         await local.gateway(verify, http_tls=str(tmp_path))
+
+
+async def test_metrics_are_told_by_https_whoever_else_says_nothing(ours: Issuer) -> None:
+    folder = ours.folder("verify", hosts=("127.0.0.1",))
+    metrics = Metrics("verify")
+    server = await asyncio.to_thread(MetricsServer, metrics.registry, "127.0.0.1", 0, folder)
+    host, _, port = server.address.partition(":")
+    _, silent = await asyncio.open_connection(host, int(port))
+    base = f"https://{server.address}"
+    try:
+        async with httpx.AsyncClient(verify=trusting(ours), timeout=30) as http:
+            assert "outrider_build_info" in (await http.get(f"{base}/metrics")).text
+            ours.write(folder, "verify")
+        async with httpx.AsyncClient(verify=trusting(ours), timeout=30) as http:
+            # The first connection that comes may still be shown the old one.
+            with pytest.raises(httpx.ConnectError, match="IP address mismatch"):
+                for _ in range(2):
+                    await http.get(f"{base}/metrics", headers={"Connection": "close"})
+    finally:
+        silent.close()
+        await asyncio.to_thread(server.stop)
