@@ -4,7 +4,7 @@ ends the text.
 Knows no links and no plans.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.requests import EmittedToken, GenerationRequest, TokenLogprob
@@ -32,7 +32,11 @@ class Answer:
             include_stop_string=request.include_stop_string,
             min_tokens=request.stop.min_tokens,
         )
-        self._pass_over(request.delivered_ids)
+        if not self._text.skip(request.delivered_ids):
+            raise InvalidArgumentError(
+                f"a stop string ends the answer before the last of {len(request.delivered_ids)} "
+                "delivered tokens; give those of this request"
+            )
 
     @property
     def is_complete(self) -> bool:
@@ -65,16 +69,6 @@ class Answer:
             texts[-1] += self._text.finish()
         tokens = tuple(self._token(verdict, index, text) for index, text in enumerate(texts))
         return verdict, tokens
-
-    def _pass_over(self, delivered_ids: Sequence[int]) -> None:
-        """Reads what the caller has, so that the next text begins where its text ends."""
-        for count, token in enumerate(delivered_ids, start=1):
-            self._text.push(token)
-            if self.is_complete and count < len(delivered_ids):
-                raise InvalidArgumentError(
-                    f"the stop string {self.stop_string!r} ends the answer after {count} of "
-                    f"{len(delivered_ids)} delivered tokens; give those of this request"
-                )
 
     def _token(self, verdict: Verdict, index: int, text: str) -> EmittedToken:
         token = verdict.tokens[index]

@@ -15,6 +15,7 @@ from orchestrator.traffic import Traffic
 from outrider.diagnosis import Diagnosis
 from outrider.errors import OutriderError, UnavailableError
 from outrider.telemetry.logs import get_logger
+from outrider.telemetry.reasons import reason_of
 from outrider.telemetry.traces import Attribute, start_span
 from outrider.types import ModelInfo
 from outrider.vocabulary import Vocabulary
@@ -107,6 +108,7 @@ class Front:
             outcome = "error"
             self.metrics.note_error(error)
             span.fail(error)
+            get_logger().info("failed", request_id=request.request_id, reason=reason_of(error))
             raise
         finally:
             if outcome:

@@ -1,7 +1,5 @@
 """What goes into the engine and what comes out of it. Knows no gRPC, no Ray and no HTTP."""
 
-import re
-import uuid
 from dataclasses import dataclass, field, replace
 
 from orchestrator.guesses import Guesses
@@ -18,15 +16,8 @@ from outrider.types import (
     StopConditions,
 )
 
-_SANE_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-
 Prompt = str | tuple[tuple[str, str], ...] | tuple[int, ...]
 """Raw text, (role, content) messages, or token ids."""
-
-
-def request_id_of(asked: str) -> str:
-    """The caller's own id of a request, where it is a sane one; else a new one."""
-    return asked if _SANE_ID.fullmatch(asked) else uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from orchestrator.requests import (
     Stats,
     TokenLogprob,
     Tokens,
-    request_id_of,
 )
 from outrider.errors import InvalidArgumentError, OutriderError
+from outrider.request_ids import REQUEST_ID, request_id_of
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from outrider.wire.convert import info_to
 from outrider.wire.convert_host import diagnosis_to
@@ -31,7 +31,6 @@ from outrider.wire.convert_sampling import (
     sampling_from,
     stop_from,
 )
-from outrider.wire.errors import REQUEST_ID
 from outrider.wire.watched import traceparent_of
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.admission import reached_end
 from orchestrator.answer import Answer
 from orchestrator.attached import Attached
 from orchestrator.peers import DraftPeer, VerifyPeer
@@ -84,12 +85,14 @@ class Session:
         self.tree = TokenTree(request.delivered_ids)
         self.stats = Stats(prompt_tokens=len(prompt_ids))
         self.notices: list[str] = []
-        self.finish_reason: FinishReason | None = None
         self.verify: VerifyStream | None = None
         self.team = Team(draws=self.sampling.draws_proposals)
         self._answer = Answer(request, vocabulary, self._author)
-        if self._answer.is_complete:
-            self.finish_reason = FinishReason.STOP
+        self.finish_reason: FinishReason | None = (
+            FinishReason.STOP
+            if self._answer.is_complete
+            else reached_end(prompt_ids, request, target)
+        )
         self._names: dict[int, DraftStats] = {}
         self._ended: Counter[str] = Counter()
         self._spared: Counter[str] = Counter()

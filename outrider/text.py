@@ -53,6 +53,21 @@ class TextStream:
             return text
         return self._search(text) if self._matches else text
 
+    def skip(self, tokens: Sequence[int]) -> bool:
+        """Reads tokens whose text is known already, as `push` does, but quickly; whether no stop
+        string ends the text before the last of them.
+        """
+        before = [self._decoder.push(token) for token in tokens[:-1]]
+        searched = "".join(before[self._unsearched_tokens :])
+        self._unsearched_tokens = max(0, self._unsearched_tokens - len(before))
+        if any(match.text in searched for match in self._matches):
+            return False
+        if self._matches:
+            self._search(searched[-MAX_STOP_CHARACTERS:])
+        for token in tokens[-1:]:
+            self.push(token)
+        return True
+
     def finish(self) -> str:
         """What was held back, with U+FFFD for a character that never became complete, in which no
         stop string is searched; nothing after a stop string.

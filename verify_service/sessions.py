@@ -279,6 +279,11 @@ def reached_end(opening: VerifyOpening, history: History, limit: int) -> FinishR
     if emitted and grammar is not None:
         if grammar.is_finished:
             return FinishReason.STOP
+        if grammar.problem:
+            raise InvalidArgumentError(
+                f"after {len(emitted)} tokens the grammar became too much to follow: "
+                f"{grammar.problem}; give a simpler one"
+            )
         if grammar.is_over:
             raise InvalidArgumentError(
                 f"the {len(emitted)} tokens emitted before do not match the grammar; give those "

@@ -18,9 +18,9 @@ from orchestrator.gateway.settings import GatewaySettings
 from orchestrator.gateway.tracing import Traced
 from orchestrator.gateway.watching import watching
 from outrider.errors import InternalError, OutriderError
+from outrider.request_ids import REQUEST_ID
 from outrider.telemetry.logs import get_logger
 from outrider.version import __version__
-from outrider.wire.errors import REQUEST_ID
 
 OPEN_PATHS = frozenset({HEALTH, "/openapi.json"})
 """Asked for by what has no key: load balancers, and browsers that only look; so are the pages. They

@@ -35,7 +35,7 @@ class _Places:
         self.free = asyncio.Semaphore(AT_ONCE)
         self.taken = 0
         self._answered_at = -math.inf
-        self._left = asyncio.Event()
+        self._answered = asyncio.Event()
 
     @property
     def may_become_free(self) -> bool:
@@ -45,16 +45,16 @@ class _Places:
         return self.taken > 1 or time.monotonic() - self._answered_at < FREED_WITHIN_S
 
     def leave(self, *, is_answered: bool) -> None:
-        """One was answered, or found no room: those that found none before may look again."""
+        """One found no room, or was answered: then those that found none may look again."""
         self.taken -= 1
         if is_answered:
             self._answered_at = time.monotonic()
-        self._left.set()
-        self._left = asyncio.Event()
+            self._answered.set()
+            self._answered = asyncio.Event()
 
-    async def wait_for_leave(self) -> None:
-        """Of another one, or until what one gave back may have come."""
-        left = asyncio.ensure_future(self._left.wait())
+    async def wait_for_room(self) -> None:
+        """Until another one is answered, or what the last one gave back may have come."""
+        left = asyncio.ensure_future(self._answered.wait())
         try:
             await asyncio.wait({left}, timeout=None if self.taken else LOOK_AGAIN_S)
         finally:
@@ -85,7 +85,7 @@ async def _merged(
         try:
             async with places.free:
                 while not await answer(number, request):
-                    await places.wait_for_leave()
+                    await places.wait_for_room()
         except Exception as error:
             if isinstance(error, OutriderError):
                 error.request_id = error.request_id or request.request_id

@@ -10,10 +10,9 @@ from starlette.responses import JSONResponse
 
 from orchestrator.gateway.failing import Answered, answered, refused
 from orchestrator.gateway.keys import Keys
-from orchestrator.requests import request_id_of
 from outrider.errors import InternalError, UnavailableError
+from outrider.request_ids import REQUEST_ID, request_id_of
 from outrider.telemetry.logs import get_logger
-from outrider.wire.errors import REQUEST_ID
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -13,11 +13,11 @@ from outrider.client.answer import Result, Started, Token
 from outrider.client.base import CHOICES_AT_ONCE, BaseClient
 from outrider.client.call import Call
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
-from outrider.client.generation import BaseGeneration
+from outrider.client.generation import BaseGeneration, closed_meanwhile
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
 from outrider.diagnosis import Diagnosis
-from outrider.errors import ProtocolMismatchError, RequestCancelledError
+from outrider.errors import ProtocolMismatchError
 from outrider.types import ModelInfo
 from outrider.v1 import orchestrator_pb2
 from outrider.v1.orchestrator_pb2_grpc import OrchestratorServiceStub
@@ -47,7 +47,8 @@ class AsyncGeneration(BaseGeneration):
         self, client: AsyncClient, call: Call, request: orchestrator_pb2.GenerateRequest
     ) -> None:
         super().__init__(client, call, request)
-        self._start = client.start
+        self._start = client._start
+        self._pause = client._pause
         self._given_up = asyncio.Event()
         self._begin(request)
 
@@ -93,7 +94,7 @@ class AsyncGeneration(BaseGeneration):
     async def _receive(self) -> None:
         try:
             if self._stream is None:
-                await _wait(self._given_up, self._pause_s())
+                await self._pause(self._pause_s(), self._given_up)
                 if not self._may_begin():
                     return
                 self._begin(self._next_request())
@@ -116,16 +117,6 @@ class AsyncGeneration(BaseGeneration):
     def _begin(self, request: orchestrator_pb2.GenerateRequest) -> None:
         self._stream = self._start(self._call, request)
         self._messages = aiter(self._stream)
-
-
-async def _wait(event: asyncio.Event, most_s: float) -> None:
-    """Until the event is set, `most_s` at most."""
-    # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait({waiting}, timeout=most_s)
-    finally:
-        waiting.cancel()
 
 
 class AsyncClient(BaseClient[AsyncGeneration]):
@@ -191,6 +182,8 @@ class AsyncClient(BaseClient[AsyncGeneration]):
     async def close(self) -> None:
         """Ends running calls and closes the connection."""
         self.is_closed = True
+        for woken in tuple(self._pauses):
+            woken.set()
         if self._channel is not None:
             await self._channel.close()
 
@@ -218,7 +211,21 @@ class AsyncClient(BaseClient[AsyncGeneration]):
                 )
         return OrchestratorServiceStub(self._channel)
 
-    def start(self, call: Call, request: orchestrator_pb2.GenerateRequest) -> AsyncStream:
+    async def _pause(self, wait_s: float, woken: asyncio.Event) -> None:
+        """Waits between two attempts of a call; not on when `woken` is set, which it is when the
+        client is closed.
+        """
+        self._pauses.add(woken)
+        # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
+        waiting = asyncio.ensure_future(woken.wait())
+        try:
+            if not self.is_closed:
+                await asyncio.wait({waiting}, timeout=wait_s)
+        finally:
+            waiting.cancel()
+            self._pauses.discard(woken)
+
+    def _start(self, call: Call, request: orchestrator_pb2.GenerateRequest) -> AsyncStream:
         """One attempt of a call of `generate`; used by what that returns."""
         return self._stub().Generate(request, timeout=call.left_s(), metadata=call.metadata)
 
@@ -233,15 +240,17 @@ class AsyncClient(BaseClient[AsyncGeneration]):
     ) -> ResponseT:
         call = self._call(timeout_s)
         try:
+            self.require_open()
             while True:
-                self.require_open()
                 try:
                     answer = await method(request, timeout=call.left_s(), metadata=call.metadata)
                     return readable(answer, self.address)
                 except grpc.RpcError as error:
                     wait_s = call.wait_or_raise(error)
-                await asyncio.sleep(wait_s)
+                await self._pause(wait_s, asyncio.Event())
+                if self.is_closed:
+                    raise closed_meanwhile()
         except asyncio.CancelledError:
             if self.is_closed:
-                raise RequestCancelledError("the client was closed during the call") from None
+                raise closed_meanwhile() from None
             raise

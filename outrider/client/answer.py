@@ -61,8 +61,9 @@ class Token:
 @dataclass(frozen=True, slots=True)
 class Result:
     """A whole answer. `stop_string` is the one that ended it, empty where none did; `mode` as in
-    `Started`. `resumed_at` has how many tokens had arrived each time that the stream broke and went
-    on; what was counted before is lost then, so `stats` tell of the tokens behind the last of them.
+    `Started`. `resumed_at` has how many tokens had arrived, at least one, each time that the stream
+    broke and went on; what was counted before is lost then, so `stats` tell of the tokens behind
+    the last of them.
     """
 
     text: str

@@ -115,6 +115,9 @@ class Stream(Generic[T]):
         self._worker.post(end)
         return True
 
+    def __del__(self) -> None:
+        self.cancel()
+
     def __iter__(self) -> Iterator[T]:
         return self
 

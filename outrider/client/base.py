@@ -85,6 +85,8 @@ class BaseClient(Generic[GenerationT_co]):
         self._channel_options = (*CHANNEL_OPTIONS, *(secured.options if secured else ()))
         self._retries = checked_whole("retries", retries, at_most=MOST_RETRIES)
         self.is_closed = False
+        self._pauses: set[Any] = set()
+        """What wakes those that wait between two attempts."""
 
     def generate(
         self,

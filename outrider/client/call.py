@@ -8,7 +8,8 @@ import grpc
 
 from outrider.client.retrying import Attempts
 from outrider.errors import OutriderError
-from outrider.wire.errors import REQUEST_ID, from_rpc_error
+from outrider.request_ids import REQUEST_ID
+from outrider.wire.errors import from_rpc_error
 
 _LEAST_S = 0.001
 
@@ -17,7 +18,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 class Call:
     """Begins when it is made. Its id, the caller's own where `metadata` has one, is the same for
-    every attempt, on every error, and in the logs of the services.
+    every attempt and on every error; the services log answers by it.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from outrider.errors import InvalidArgumentError
 from outrider.identity import Role
+from outrider.request_ids import REQUEST_ID, is_sane
 from outrider.wire.tls import Secured, secured_by
 
 DEFAULT_ADDRESS = "localhost:7070"
@@ -20,6 +21,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # Until then gRPC fails calls without trying: attempts are to be real ones.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
 _ADDRESS = re.compile(r"(?:[^][:/=\s]+|\[[^][/=\s]+\]):(\d{1,5})", re.ASCII)
@@ -74,4 +78,9 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> tuple[tuple[str, str
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             # The value may be a secret, so it is not repeated.
             raise InvalidArgumentError(f"the value of metadata {key!r} is not printable ASCII text")
+        if key == REQUEST_ID and not is_sane(value):
+            raise InvalidArgumentError(
+                f"metadata {key!r} is {value[:80]!r}; give 1 to 64 letters, digits, '_', '.', ':' "
+                "or '-'"
+            )
     return pairs

@@ -132,7 +132,8 @@ class Fold:
             )
             return
         self._is_starting = False
-        known = self.started.notices if self.started is not None else ()
+        before = self.started
+        known = before.notices if before is not None else ()
         if self.arrived:
             self._resumed_at.append(self.arrived)
         self.started = Started(
@@ -144,6 +145,13 @@ class Fold:
             mode=_mode(message),
             model=message.model,
         )
+        if before is not None and self.arrived and not _same_answer(before, self.started):
+            self.fail(
+                ProtocolMismatchError(
+                    f"what answers now has other facts than before the connection broke "
+                    f"({self.started} instead of {before}); ask again"
+                )
+            )
 
     def _finish(self, message: orchestrator_pb2.GenerateFinished) -> None:
         reason = _finish_reason(message)
@@ -177,6 +185,16 @@ class Fold:
             error.message += f"; {arrived} arrived" + (", see .text" if count else "")
             error.args = (error.message,)
         return error
+
+
+def _same_answer(before: Started, after: Started) -> bool:
+    """Whether the second stream can go on with the answer of the first."""
+    return (before.seed, before.mode, before.model, before.prompt_tokens) == (
+        after.seed,
+        after.mode,
+        after.model,
+        after.prompt_tokens,
+    )
 
 
 def _mode(message: orchestrator_pb2.GenerateStarted) -> AcceptanceMode | None:

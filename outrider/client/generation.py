@@ -20,6 +20,11 @@ from outrider.v1 import orchestrator_pb2
 from outrider.wire.convert_sampling import mode_to
 
 
+def closed_meanwhile() -> RequestCancelledError:
+    """Of a call that ends with its client."""
+    return RequestCancelledError("the client was closed during the call")
+
+
 class Cancellable(Protocol):
     """What a running call of either kind is to `BaseGeneration`."""
 
@@ -116,7 +121,7 @@ class BaseGeneration:
     def _may_begin(self) -> bool:
         """Whether the next stream is still wanted, after the wait for it."""
         if self._client.is_closed:
-            self._fold.fail(RequestCancelledError("the client was closed during the call"))
+            self._fold.fail(closed_meanwhile())
         return not self._fold.is_over
 
     def _next_request(self) -> orchestrator_pb2.GenerateRequest:

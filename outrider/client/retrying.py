@@ -31,8 +31,8 @@ class Attempts:
         """How long to wait before the next attempt, after one failed with `arrived` tokens in all;
         None: there is none.
 
-        Waits double from one to the next, with a random share taken off so that many clients of a
-        server that went down do not come back at once; never shorter than the server asked for.
+        Waits double from one to the next, behind what the server asked for, with a random share
+        taken off: many clients of a server that went down do not come back at once.
         """
         if not may_pass(error):
             return None
@@ -41,7 +41,7 @@ class Attempts:
         if self._row >= self._retries:
             return None
         most_s = min(FIRST_WAIT_S * 2.0**self._row, MOST_WAIT_S)
-        wait_s = max(most_s * random.uniform(0.5, 1.0), error.retry_after_s or 0.0)
+        wait_s = (error.retry_after_s or 0.0) + most_s * random.uniform(0.5, 1.0)
         if now + wait_s >= self.deadline:
             return None
         self._row += 1

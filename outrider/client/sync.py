@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from outrider.client.base import CHOICES_AT_ONCE, BaseClient
 from outrider.client.call import Call
 from outrider.client.channel import DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from outrider.client.cluster import Cluster, cluster_from_proto, target_from_proto
-from outrider.client.generation import BaseGeneration
+from outrider.client.generation import BaseGeneration, closed_meanwhile
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
 from outrider.client.retrying import DEFAULT_RETRIES
@@ -47,7 +46,8 @@ class Generation(BaseGeneration):
         self, client: Client, call: Call, request: orchestrator_pb2.GenerateRequest
     ) -> None:
         super().__init__(client, call, request)
-        self._start = client.start
+        self._start = client._start
+        self._pause = client._pause
         self._given_up: SimpleQueue[None] = SimpleQueue()
         self._stream = self._start(call, request)
 
@@ -93,11 +93,13 @@ class Generation(BaseGeneration):
     def _receive(self) -> None:
         try:
             if self._stream is None:
-                with suppress(Empty):
-                    self._given_up.get(timeout=self._pause_s())
+                self._pause(self._pause_s(), self._given_up)
                 if not self._may_begin():
                     return
                 self._stream = self._start(self._call, self._next_request())
+                if self._fold.is_over:  # another thread gave up, and found no stream yet
+                    self._hang_up()
+                    return
             self._push(next(self._stream))
         except StopIteration:
             self._end()
@@ -211,6 +213,8 @@ class Client(BaseClient[Generation]):
     def close(self) -> None:
         """Ends running calls and closes the connection."""
         self.is_closed = True
+        for woken in tuple(self._pauses):
+            woken.put(None)
         self._worker.ask(self._channel.close)
 
     def __enter__(self) -> Self:
@@ -224,7 +228,19 @@ class Client(BaseClient[Generation]):
     ) -> None:
         self.close()
 
-    def start(
+    def _pause(self, wait_s: float, woken: SimpleQueue[None]) -> None:
+        """Waits between two attempts of a call; not on when there is something in `woken`, nor when
+        the client is closed.
+        """
+        self._pauses.add(woken)
+        try:
+            if not self.is_closed:
+                with suppress(Empty):
+                    woken.get(timeout=wait_s)
+        finally:
+            self._pauses.discard(woken)
+
+    def _start(
         self, call: Call, request: orchestrator_pb2.GenerateRequest
     ) -> Stream[orchestrator_pb2.GenerateResponse]:
         """One attempt of a call of `generate`; used by what that returns."""
@@ -249,7 +265,9 @@ class Client(BaseClient[Generation]):
             try:
                 return self._worker.ask_apart(attempt)
             except grpc.RpcError as error:
-                time.sleep(call.wait_or_raise(error))
+                self._pause(call.wait_or_raise(error), SimpleQueue())
+                if self.is_closed:
+                    raise closed_meanwhile() from None
             except ValueError:
                 self.require_open()
                 raise

@@ -89,11 +89,18 @@ def internal_error(error: Exception, method: str) -> InternalError:
     if isinstance(error, InternalError) and ERROR_ID_KEY in error.metadata:
         return error
     error_id = uuid.uuid4().hex[:12]
-    get_logger().error("unexpected_error", error_id=error_id, method=method, exc_info=error)
+    request_id = error.request_id if isinstance(error, InternalError) else ""
+    get_logger().error(
+        "unexpected_error",
+        error_id=error_id,
+        method=method,
+        request_id=request_id,
+        exc_info=error,
+    )
     what = error.message if isinstance(error, InternalError) else "internal error"
     return InternalError(
         f"{what} (error {error_id}; the service's log has the details)",
-        request_id=error.request_id if isinstance(error, InternalError) else "",
+        request_id=request_id,
         metadata={ERROR_ID_KEY: error_id},
     )
 

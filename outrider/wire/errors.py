@@ -34,9 +34,6 @@ from outrider.errors import (
 DOMAIN = "outrider.dev"
 """`google.rpc.ErrorInfo.domain` of every error of ours; reasons of another domain are not read."""
 
-REQUEST_ID = "x-request-id"
-"""Metadata key, and HTTP header, under which a caller names its request in errors and logs."""
-
 ERROR_ID_KEY = "error_id"
 """Metadata key under which an `InternalError` names its line in the service's log."""
 

@@ -10,8 +10,10 @@ from scripted_orchestrator import (
     FIRST_VERDICT,
     HANG,
     SECOND_VERDICT,
+    WHOLE_ANSWER,
     PlainStatus,
     RunningOrchestrator,
+    ScriptedOrchestrator,
     finished,
     started,
     tokens,
@@ -33,8 +35,10 @@ from outrider import (
 from outrider.client import retrying
 from outrider.client.answer import Result
 from outrider.client.retrying import Attempts, may_pass
+from outrider.request_ids import REQUEST_ID
 from outrider.v1 import common_pb2
-from outrider.wire.errors import REQUEST_ID, TABLE
+from outrider.v1.orchestrator_pb2_grpc import add_OrchestratorServiceServicer_to_server
+from outrider.wire.errors import TABLE
 
 BREAK = PlainStatus(grpc.StatusCode.UNAVAILABLE, "socket closed")
 REST = tokens((12, " s", "attic"), (13, "ea", ""))
@@ -242,7 +246,7 @@ async def test_a_cancelled_task_ends_the_wait_for_the_next_attempt(
 async def test_a_client_that_is_closed_meanwhile_makes_no_further_attempt(
     orchestrator: RunningOrchestrator, is_async: bool
 ) -> None:
-    orchestrator.servicer.script = (CapacityError("full", retry_after_s=1.0),)
+    orchestrator.servicer.script = (CapacityError("full", retry_after_s=500.0),)
     client = (AsyncClient if is_async else Client)(orchestrator.address)
     generation = client.generate("hi")
     waiting = asyncio.create_task(
@@ -252,6 +256,81 @@ async def test_a_client_that_is_closed_meanwhile_makes_no_further_attempt(
     await (client.close() if is_async else asyncio.to_thread(client.close))  # type: ignore[func-returns-value]
     with pytest.raises(RequestCancelledError, match="closed during the call"):
         await asyncio.wait_for(waiting, 10)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_plain_call_that_waits_ends_with_its_client(
+    orchestrator: RunningOrchestrator, is_async: bool
+) -> None:
+    orchestrator.servicer.unary_error = CapacityError("full", retry_after_s=500.0)
+    client = (AsyncClient if is_async else Client)(orchestrator.address)
+    asking = asyncio.create_task(
+        client.get_model_info() if is_async else asyncio.to_thread(client.get_model_info)  # type: ignore[arg-type]
+    )
+    await until(lambda: bool(client._pauses), "the pause")
+    await (client.close() if is_async else asyncio.to_thread(client.close))  # type: ignore[func-returns-value]
+    with pytest.raises(RequestCancelledError, match="closed during the call"):
+        await asyncio.wait_for(asking, 10)
+
+
+async def test_a_cancellation_between_two_streams_is_not_lost(
+    orchestrator: RunningOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orchestrator.servicer.attempts = [(BREAK,)]
+    orchestrator.servicer.script = (HANG,)
+    client = Client(orchestrator.address)
+    generation = client.generate("hi")
+    start = generation._start
+
+    def start_late(*arguments: object) -> object:
+        generation.cancel()  # as by another thread, which finds no stream
+        return start(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(generation, "_start", start_late)
+    with pytest.raises(RequestCancelledError):
+        await asyncio.wait_for(asyncio.to_thread(generation.result), 10)
+    await asyncio.to_thread(client.close)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_server_that_comes_up_meanwhile_is_reached(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """Until a moment after a refused connection gRPC fails calls without trying."""
+    monkeypatch.setattr(retrying, "FIRST_WAIT_S", 1.0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    asking = asyncio.create_task(answered(f"127.0.0.1:{port}", is_async=is_async))
+    await asyncio.sleep(0.2)  # the first attempt has failed by then
+    servicer = ScriptedOrchestrator()
+    servicer.script = WHOLE_ANSWER
+    server = grpc.aio.server()
+    add_OrchestratorServiceServicer_to_server(servicer, server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    assert (await asking).text == "The sea."
+    await server.stop(None)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 8}, {"mode": 1}, {"model": "lake"}, {"prompt_tokens": 4}], ids=str
+)
+async def test_another_answer_is_not_put_behind_this_one(
+    orchestrator: RunningOrchestrator, changes: dict[str, object]
+) -> None:
+    orchestrator.servicer.attempts = [
+        (started(), FIRST_VERDICT, BREAK),
+        (started(delivered_tokens=3, **changes), SECOND_VERDICT, finished()),
+    ]
+    with pytest.raises(ProtocolMismatchError, match="other facts than before"):
+        await answered(orchestrator.address, is_async=True)
+
+
+async def test_an_id_that_no_server_takes_is_refused() -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidArgumentError, match=r"x-request-id.* is 'my job 7'; give"):
+            kind(metadata={REQUEST_ID: "my job 7"})
 
 
 async def test_the_deadline_holds_for_all_attempts_together(
@@ -284,9 +363,11 @@ def test_waits_double_and_stay_within_their_bounds() -> None:
             assert wait_s is not None and most_s / 2 <= wait_s <= most_s
 
 
-def test_a_wait_is_no_shorter_than_asked_for_and_none_ends_beyond_the_deadline() -> None:
+def test_a_wait_is_longer_than_asked_for_and_none_ends_beyond_the_deadline() -> None:
     error = CapacityError("full", retry_after_s=3.0)
-    assert Attempts(2, deadline=10.0).wait_s(error, now=6.5) == 3.0
+    waits = [Attempts(2, deadline=10.0).wait_s(error, now=6.5) or 0.0 for _ in range(9)]
+    assert len(set(waits)) == 9, "not all at the same time"
+    assert all(3.0 < wait_s < 3.5 for wait_s in waits)
     assert Attempts(2, deadline=10.0).wait_s(error, now=7.0) is None
 
 

@@ -58,13 +58,17 @@ async def test_a_request_that_was_let_in_is_answered_whole() -> None:
 class Tight:
     """Engines with room for one, which is free again a moment after its answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer_s: float = 0.0) -> None:
         self.is_taken = False
+        self.asked = 0
+        self._answer_s = answer_s
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        self.asked += 1
         if self.is_taken:
             raise CapacityError("full", retry_after_s=1.0)
         self.is_taken = True
+        await asyncio.sleep(self._answer_s)
         asyncio.get_running_loop().call_later(0.1, self.free)
         yield Finished(FinishReason.LENGTH, Stats(), ())
 
@@ -86,3 +90,12 @@ async def test_a_choice_that_finds_no_room_beside_nobody_is_refused() -> None:
     async with contextlib.aclosing(merged(front, [request_of()])) as events:
         with pytest.raises(CapacityError):
             await anext(events)
+
+
+async def test_choices_that_found_no_room_do_not_ask_all_the_time() -> None:
+    engines = Tight(answer_s=0.2)
+    front = Front(cast(Engines, engines), FrontMetrics())
+    requests = [request_of(request_id=str(number)) for number in range(8)]
+    async with contextlib.aclosing(merged(front, requests)) as events:
+        assert len([event async for event in events]) == 8
+    assert engines.asked < 100, "a few times for each answer of another one"

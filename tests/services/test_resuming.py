@@ -93,7 +93,7 @@ async def test_what_cannot_have_been_delivered_is_refused(local: Local) -> None:
 
     wrong = InvalidArgumentError
     await refused(wrong, "9 tokens are delivered and max_tokens is 8", max_tokens=8)
-    await refused(wrong, "stop string 'END' ends the answer after 6 of 9 deliv", stop="END")
+    await refused(wrong, "a stop string ends the answer before the last of 9 deliv", stop="END")
     await refused(wrong, "9 tokens emitted before do not match the grammar", choice=["abc"])
     await refused(NotFoundError, "model 'other' is not served here", model="other")
 

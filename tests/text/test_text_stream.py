@@ -174,3 +174,28 @@ def test_what_is_out_of_bounds_is_refused(stop_strings: list[str], says: str) ->
 
 def test_the_bounds_themselves_are_allowed() -> None:
     TextStream(VOCABULARY, ["x" * 256] * 16)
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.integers(0, 40), st.integers(0, 6), st.data())
+def test_a_text_that_was_told_already_is_skipped_to_the_same_state(
+    tokens: list[int], cut: int, min_tokens: int, data: st.DataObject
+) -> None:
+    pieces = (b"a", b"b", b"ab", "é".encode()[:1], "é".encode()[1:], b"aba")
+    vocabulary = Vocabulary(pieces, (False,) * 6)
+    stops = data.draw(st.lists(st.text("abé", min_size=1, max_size=5), max_size=3))
+    read, skipped = (
+        TextStream(vocabulary, stops, min_tokens=min_tokens, include_stop_string=True)
+        for _ in range(2)
+    )
+    known, rest = tokens[:cut], tokens[cut:]
+    ended = []
+    for token in known:
+        read.push(token)
+        ended.append(read.stop_string)
+    is_sound = not any(ended[:-1])
+    assert skipped.skip(known) == is_sound
+    if is_sound:
+        assert skipped.stop_string == read.stop_string
+        assert [skipped.push(t) for t in rest] == [read.push(t) for t in rest]
+        assert skipped.stop_string == read.stop_string
+        assert skipped.finish() == read.finish()
