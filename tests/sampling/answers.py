@@ -1,7 +1,8 @@
 """Whole answers of the real draft and verify sessions, without gRPC, and a ledger of their noise.
 
 The schedule is random, but seeded: drafts run ahead by a few passes, chunks and commits are late, a
-draft is opened again with what was emitted, and so is the verifier.
+draft is opened again with what was emitted, and so is the verifier. Where it `breaks`, the stream
+to the user does, too: all begins anew behind what was delivered, the drafts' indices too.
 """
 
 from collections import defaultdict
@@ -21,6 +22,7 @@ from outrider.models.options import ModelOptions
 from outrider.models.scripted import load
 from outrider.plans import DraftPlan, ReadinessPolicy
 from outrider.sampling.noise import PhiloxNoise, Stream
+from outrider.seeds import resumed_seed
 from outrider.tree import TokenTree
 from outrider.types import (
     Chunk,
@@ -40,7 +42,8 @@ TARGET = f"vocab={VOCAB},seed=1,sharpness=2"
 DRAFTS = (f"{TARGET},drift=0.5", f"{TARGET},drift=0.8")
 OPTIONS = ModelOptions(kv_tokens=4096)
 
-Key = tuple[Stream, int, int]
+Key = tuple[int, Stream, int, int]
+"""Seed, stream, position, index."""
 
 
 @dataclass(slots=True)
@@ -55,7 +58,7 @@ class Ledger:
 
     def streams(self) -> set[Stream]:
         """The streams that were drawn from."""
-        return {stream for stream, _, _ in self.users}
+        return {stream for _, stream, _, _ in self.users}
 
     def noise(self, user: str) -> Callable[[int], PhiloxNoise]:
         """What a service is to call in the place of PhiloxNoise."""
@@ -73,7 +76,7 @@ class RecordingNoise(PhiloxNoise):
     def _numbers(
         self, stream: Stream, position: int, index: int, count: int
     ) -> NDArray[np.float64]:
-        self._ledger.users[Stream(stream), position, index].append(self._user)
+        self._ledger.users[self.seed, Stream(stream), position, index].append(self._user)
         return super()._numbers(stream, position, index, count)
 
 
@@ -97,6 +100,7 @@ class Happened:
     misses: int = 0
     reopened: int = 0
     resumed: int = 0
+    broken: int = 0
 
 
 class Answer:
@@ -110,11 +114,16 @@ class Answer:
         drafts: int,
         width: int,
         length: int = 40,
+        breaks: bool = False,
+        seed_behind: Callable[[int, int], int] = resumed_seed,
     ) -> None:
+        """`seed_behind` a seed and a number of delivered tokens is that of what follows them."""
         self.ledger = Ledger()
         self.happened = Happened()
         self._patch = patch
-        self._sampling = sampling
+        self._request = self._sampling = sampling
+        self._breaks = breaks
+        self._seed_behind = seed_behind
         self._plan = DraftPlan(depth=4, width=width)
         self._stop = StopConditions(length)
         self._random = Random(sampling.seed)
@@ -140,6 +149,8 @@ class Answer:
                     self._hear(runner)
             if self._random.random() < 0.1 and self._verify.finish_reason is None:
                 self._resume()
+            if self._breaks and self._random.random() < 0.2 and self._verify.finish_reason is None:
+                self._begin_anew()
         return self
 
     @property
@@ -197,6 +208,17 @@ class Answer:
         self._verify = self._verify_session(self._emitted)
         self.happened.resumed += 1
 
+    def _begin_anew(self) -> None:
+        """As the orchestrator does it for a user who has what was emitted and lost the stream."""
+        seed = self._seed_behind(self._request.seed or 0, len(self._emitted))
+        self._sampling = replace(self._request, seed=seed)
+        self._indices = 0
+        self._resume()
+        for runner in self._runners:
+            runner.chunks.clear()
+            self._reopen(runner)
+        self.happened.broken += 1
+
     def _draft_session(self, drafter: Drafter, name: str) -> DraftSession:
         self._indices += 1
         self._patch.setattr(draft_service.sessions, "PhiloxNoise", self.ledger.noise(name))
@@ -228,8 +250,22 @@ class Answer:
 
 
 def answer(
-    patch: pytest.MonkeyPatch, sampling: SamplingParams, seed: int, *, drafts: int, width: int
+    patch: pytest.MonkeyPatch,
+    sampling: SamplingParams,
+    seed: int,
+    *,
+    drafts: int,
+    width: int,
+    breaks: bool = False,
+    seed_behind: Callable[[int, int], int] = resumed_seed,
 ) -> Answer:
     """The finished answer to a seed."""
-    run = Answer(patch, replace(sampling, seed=seed), drafts=drafts, width=width)
+    run = Answer(
+        patch,
+        replace(sampling, seed=seed),
+        drafts=drafts,
+        width=width,
+        breaks=breaks,
+        seed_behind=seed_behind,
+    )
     return run.run()

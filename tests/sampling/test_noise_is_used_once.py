@@ -175,3 +175,32 @@ def test_check_rejects_a_block_whose_numbers_a_later_round_uses_again(
     monkeypatch.setattr(accepting, "block", block_keyed_by_place)
     runs = (answer(monkeypatch, BLOCK, seed, drafts=drafts, width=width) for seed in range(20))
     assert any(run.ledger.reused() for run in runs)
+
+
+@pytest.mark.parametrize("sampling", [REJECTION, BLOCK], ids=["rejection", "block"])
+def test_what_follows_a_broken_stream_asks_for_no_number_again(
+    sampling: SamplingParams, drafts: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in SEEDS:
+        run = answer(monkeypatch, sampling, seed, drafts=drafts, width=width, breaks=True)
+        assert run.happened.broken >= 1
+        assert run.ledger.reused() == {}
+
+
+def test_check_rejects_a_seed_that_goes_on_behind_a_broken_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Drafts begin anew, and some draw numbers once more that had been looked at."""
+    runs = (
+        answer(
+            monkeypatch,
+            BLOCK,
+            seed,
+            drafts=2,
+            width=2,
+            breaks=True,
+            seed_behind=lambda seed, delivered: seed,
+        )
+        for seed in range(40)
+    )
+    assert any(run.ledger.reused() for run in runs)

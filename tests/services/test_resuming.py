@@ -143,7 +143,9 @@ SAMPLES = 400
 
 @pytest.mark.parametrize("mode", ["rejection", "block"])
 async def test_the_law_of_an_answer_that_broke_is_the_targets(local: Local, mode: str) -> None:
-    """Broken behind its first token, where later draws had been looked at."""
+    """Broken behind its first token. That no number is used again is held elsewhere
+    (tests/sampling/test_noise_is_used_once.py): so rare a reuse does not show here.
+    """
     sample = await broken_answers(local, mode)
     assert p_value(sample, joint_law(LAW, [1], TOKENS, SamplingParams())) > ALPHA
 
