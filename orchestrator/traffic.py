@@ -34,7 +34,9 @@ class DraftTraffic:
 
 @dataclass(slots=True)
 class Traffic:
-    """Since the front began; names as in `orchestrator.requests.Stats`."""
+    """Since the front began; names as in `orchestrator.requests.Stats`. A pass counts once for each
+    request in it, its time once.
+    """
 
     emitted_tokens: int = 0
     target_passes: int = 0
@@ -42,8 +44,8 @@ class Traffic:
     verified_tokens: int = 0
     accepted_tokens: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
-    forward_us: int = 0
-    gap_us: int = 0
+    forward_us: float = 0.0
+    gap_us: float = 0.0
     drafts: dict[str, DraftTraffic] = field(default_factory=dict)
 
     def of(self, draft: str) -> DraftTraffic:
@@ -65,8 +67,10 @@ class Traffic:
         self.drafted_passes += 1 if event.verified_tokens else 0
         self.verified_tokens += event.verified_tokens
         self.accepted_tokens += len(authors)
-        self.forward_us += event.timing.forward_us
-        self.gap_us += event.timing.gap_us
+        # Each request of a pass is told of the whole: its share adds up to it.
+        sharing = max(1, event.timing.batch_sessions)
+        self.forward_us += event.timing.forward_us / sharing
+        self.gap_us += event.timing.gap_us / sharing
         for position, author in enumerate(authors):
             self.of(author).written_tokens += 1
             place = min(position, MOST_POSITIONS - 1)

@@ -1,7 +1,7 @@
 """The cluster as watchers get it: how its services are, and what was counted of its work. Pure.
 
-Counters run from the orchestrator's start; who wants rates compares two states. Addresses are not
-told: whoever may ask for text need not know where the services listen.
+Counters run from the orchestrator's start; who wants rates compares two states. A draft that was
+given no name has its address for one, and a problem's text may have one, too.
 """
 
 from typing import Literal, TypedDict
@@ -36,8 +36,9 @@ class Draft(Service):
 
 class Work(Shape):
     """Of all requests: tokens, target passes, those of them with drafted tokens, how many drafted
-    tokens they verified and accepted, passes whose accepted path is longer than each position; and
-    the seconds that the passes took, and for which the target stood idle though it could have run.
+    tokens they verified and accepted, passes whose accepted path is longer than each position. A
+    pass for several requests counts once for each. And the seconds that the passes took, and for
+    which the target stood idle though it could have run.
     """
 
     running_requests: int
@@ -52,10 +53,13 @@ class Work(Shape):
 
 
 class Cluster(Shape):
-    """Of /v1/cluster. `at` is when it was looked at, in seconds since 1970."""
+    """Of /v1/cluster. `at` is when it was looked at, `since` when the counters began, in seconds
+    since 1970.
+    """
 
     object: Literal["cluster"] = "cluster"
     at: float
+    since: float
     draining: bool
     verify: Service
     drafts: list[Draft]
@@ -63,11 +67,12 @@ class Cluster(Shape):
 
 
 def cluster_of(
-    view: ClusterView, traffic: Traffic, *, running: int, is_draining: bool, at: float
+    view: ClusterView, traffic: Traffic, *, running: int, is_draining: bool, at: float, since: float
 ) -> Cluster:
     """What is sent."""
     return Cluster(
         at=at,
+        since=since,
         draining=is_draining,
         verify=Service(**_service(view.verify)),
         drafts=[_draft(draft, traffic.drafts.get(draft.name)) for draft in view.drafts],

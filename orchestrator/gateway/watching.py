@@ -16,13 +16,19 @@ from orchestrator.gateway.answering import PING_S, UNREAD_S, unless_gone
 from orchestrator.gateway.failing import answered
 from orchestrator.gateway.outcomes import Failure
 from orchestrator.gateway.watched import Cluster, cluster_of
-from outrider.errors import CapacityError, OutriderError
+from outrider.errors import CapacityError, OutriderError, UnavailableError
 
 CLUSTER = "/v1/cluster"
 EVENTS = "text/event-stream"
 
 EVERY_S = 1.0
-"""From one look to the next: each asks every service."""
+"""From one look to the next."""
+
+LOOK_S = 5.0
+"""Longer a look is not waited for."""
+
+LONGEST_WATCH_S = 600.0
+"""Then a stream ends, and whoever still reads asks again: nobody keeps a place without reading."""
 
 MOST_WATCHERS = 32
 
@@ -35,17 +41,35 @@ class Watch:
     def __init__(self, front: Front) -> None:
         self._front = front
         self._watchers = 0
+        self._since = time.time()
+        self._looking: asyncio.Task[Cluster] | None = None
         self._coming: asyncio.Task[Cluster] | None = None
 
     async def look(self) -> Cluster:
-        """The state now."""
-        view = await self._front.cluster()
+        """The state now; who asks while somebody looks already gets the same one. Raises
+        UnavailableError where there is none in time.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        # Shielded: others wait for it, too.
+        return await asyncio.shield(self._looking)
+
+    async def _look(self) -> Cluster:
+        asking = asyncio.ensure_future(self._front.cluster())
+        try:
+            await asyncio.wait({asking}, timeout=LOOK_S)
+            if not asking.done():
+                raise UnavailableError(f"the engine told nothing of the cluster in {LOOK_S:g} s")
+            view = asking.result()
+        finally:
+            asking.cancel()
         return cluster_of(
             view,
             self._front.traffic,
             running=self._front.running,
             is_draining=self._front.is_draining,
             at=time.time(),
+            since=self._since,
         )
 
     async def states(self) -> AsyncGenerator[Cluster, None]:
@@ -59,9 +83,10 @@ class Watch:
             )
         self._watchers += 1
         try:
+            ends_at = time.monotonic() + LONGEST_WATCH_S
             state = await self.look()
             yield state
-            while not state.draining:
+            while not state.draining and time.monotonic() < ends_at:
                 # Shielded: others wait for the same look.
                 state = await asyncio.shield(self._next())
                 yield state

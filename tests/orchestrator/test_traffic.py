@@ -23,6 +23,14 @@ def test_each_verdict_counts_at_once() -> None:
     assert {name: one.written_tokens for name, one in traffic.drafts.items()} == {"a": 2, "b": 1}
 
 
+def test_a_pass_that_requests_share_takes_its_time_once() -> None:
+    traffic = Traffic()
+    timing = StepTiming(forward_us=2000, gap_us=500, batch_sessions=4)
+    for _ in range(4):
+        traffic.note(Tokens((EmittedToken(1, "x", ""),), 0, timing))
+    assert (traffic.forward_us, traffic.gap_us) == (2000, 500)
+
+
 def test_deep_positions_share_the_last_count() -> None:
     traffic = Traffic()
     traffic.note(run(*["a"] * (MOST_POSITIONS + 3), verified=40))

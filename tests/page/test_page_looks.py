@@ -153,3 +153,39 @@ def test_no_request_leaves_the_origin(theatre: Theatre, opened: Opening) -> None
     paths = {address.removeprefix(base) for address in asked}
     assert {"/", "/docs", "/openapi.json", "/v1/cluster", "/v1/chat/completions"} <= paths
     assert all(path.startswith("/page/") for path in paths if "." in path and "openapi" not in path)
+
+
+def test_a_key_that_can_be_no_key_is_asked_for_again(theatre: Theatre, opened: Opening) -> None:
+    page = opened(theatre.says(PIECES, api_key=["right"]))
+    for key in ("k’", "right"):
+        expect(page.locator("#key-form")).to_be_visible()
+        page.fill("#key", key)
+        page.press("#key", "Enter")
+    expect(page.locator("#connection")).to_have_text("live")
+    ask(page)
+
+
+def test_a_browser_that_keeps_nothing_shows_it_all_the_same(
+    theatre: Theatre, opened: Opening
+) -> None:
+    page = opened(theatre.says(PIECES))
+    page.add_init_script(
+        """for (const area of ["localStorage", "sessionStorage"]) {
+            Object.defineProperty(window, area, {
+                get() { throw new DOMException("blocked", "SecurityError"); },
+            });
+        }"""
+    )
+    page.reload()
+    expect(page.locator("#connection")).to_have_text("live")
+    page.click("#theme")
+    ask(page)
+
+
+def test_an_answer_that_is_cut_is_not_called_complete(theatre: Theatre, opened: Opening) -> None:
+    page = opened(theatre.says(PIECES))
+    page.click("#show-settings")
+    page.fill("#max-tokens", "3")
+    ask(page)
+    expect(page.locator(".summary")).to_contain_text("cut at its longest length")
+    expect(page.locator("#announcer")).to_contain_text("The answer ends early")

@@ -8,6 +8,7 @@ import { make, number, percent } from "./dom.js";
 
 const FENCE = /^ {0,3}(```|~~~)/;
 const MOST_COLUMNS = 160;
+const ENDS = { length: "cut at its longest length" };
 
 /** The tokens behind each piece of text on the page. */
 export const tokensOf = new WeakMap();
@@ -19,6 +20,8 @@ export class Answer {
     this.usage = null;
     this.finish = null;
     this.seconds = 0;
+    /** Tokens a second behind the first pass: what comes before it is the prompt's time. */
+    this.pace = null;
     this.#began = performance.now();
     this.body = make("div", {
       class: "text",
@@ -36,6 +39,7 @@ export class Answer {
   }
 
   #began;
+  #first = null;
   #line = null;
   #lineText = "";
   #isCode = false;
@@ -70,6 +74,7 @@ export class Answer {
       place: index,
       of: authors.length,
     }));
+    this.#first ??= performance.now();
     this.passes.push(tokens);
     tokens.forEach((token) => this.#write(token));
     this.#draw(tokens);
@@ -80,6 +85,8 @@ export class Answer {
   end() {
     this.element.classList.remove("writing");
     this.seconds = this.#elapsed();
+    const later = this.count - (this.passes[0]?.length ?? 0);
+    if (later) this.pace = (later * 1000) / (performance.now() - this.#first);
     if (this.#waiting.length) {
       // Tokens without text: what ends the answer, or half of a character where it was stopped.
       const piece = this.#append(this.#waiting.map(({ name }) => name).join(""), this.#waiting);
@@ -103,13 +110,15 @@ export class Answer {
       `${number(seconds, 1)} s`,
       `${number(tokens / seconds, 1)} tokens/s`,
     ];
+    if (this.seconds && this.finish !== "stop") parts.push(ENDS[this.finish] ?? "stopped");
     this.summary.replaceChildren(...parts.map((part) => make("span", {}, part)));
   }
 
   /** One sentence for those who do not see it. */
   get report() {
     const words = [...this.summary.children].map((part) => part.textContent).join(", ");
-    return words ? `The answer is complete: ${words}.` : "The answer is empty.";
+    const how = this.finish === "stop" ? "is complete" : "ends early";
+    return words ? `The answer ${how}: ${words}.` : "The answer is empty.";
   }
 
   #elapsed() {

@@ -124,7 +124,8 @@ export class Chat {
 
   #tell(place, error) {
     const again = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
-    const text = error.message + again;
+    const isLong = error.status === 400 && this.#history.length > 0;
+    const text = error.message + again + (isLong ? " A new chat leaves out what was said before." : "");
     // A stream that had begun well has no status of its own to tell.
     const status = error.status === 200 ? null : error.status;
     const label = [status && `Error ${status}`, error.code].filter(Boolean).join(" · ");
@@ -154,13 +155,15 @@ export class Chat {
     );
     button.addEventListener("click", async () => {
       if (this.#running) return;
-      button.remove();
+      byId("prompt").focus();
+      button.hidden = true;
       const { max_drafts: _, ...other } = question;
       if (had) other.max_drafts = 0;
       const place = make("div", { class: "again" }, make("h3", {}, had ? "Without drafts" : "With drafts"));
       turn.append(place);
       const { answer: again, error } = await this.#ask(place, other);
-      if (!error && again.finish) {
+      button.hidden = !error && Boolean(again.finish);
+      if (button.hidden) {
         const [drafted, alone] = had ? [answer, again] : [again, answer];
         place.append(make("p", { class: "outcome" }, compared(drafted, alone)));
         stickToEnd(isNearEnd());
@@ -172,9 +175,11 @@ export class Chat {
 
 /** What came of the same question with drafts and without. */
 function compared(drafted, alone) {
-  const times = alone.seconds / drafted.seconds;
+  const times = drafted.pace && alone.pace ? drafted.pace / alone.pace : null;
   const speed =
-    times >= 1
+    times === null
+      ? "both are too short to compare their speed"
+      : times >= 1
       ? `drafts made it ${number(times, 1)} times as fast`
       : `drafts made it slower, ${number(times, 2)} times as fast`;
   const passes = `${number(drafted.passes.length)} target passes instead of ${number(alone.passes.length)}`;

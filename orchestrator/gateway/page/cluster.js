@@ -28,6 +28,7 @@ export class ClusterPanel {
   /** Watches from now on; again, where it had given up. */
   async watch() {
     this.#watching?.abort();
+    if (document.hidden) return;
     const watching = (this.#watching = new AbortController());
     const { signal } = watching;
     for (let wait = 1000; !signal.aborted; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {

@@ -2,13 +2,10 @@
  * them. EventSource can send no key, so streams are read with fetch.
  */
 
-const KEY = "outrider-key";
+import { kept } from "./kept.js";
 
 /** The key that requests carry; kept for this tab only, never in an address. */
-export const key = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
-  set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
-};
+export const key = kept("sessionStorage", "outrider-key");
 
 /** Why there is no answer; whatever else is thrown is a bug. */
 export class Trouble extends Error {}
@@ -32,9 +29,7 @@ export class Refusal extends Trouble {
 
 /** The response; throws a Refusal for any but a good one. */
 export async function ask(path, { body, accept = "application/json", signal } = {}) {
-  const headers = { Accept: accept };
-  if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const headers = headersOf(accept, body !== undefined);
   const response = await reached(
     fetch(path, {
       method: body === undefined ? "GET" : "POST",
@@ -48,6 +43,17 @@ export async function ask(path, { body, accept = "application/json", signal } = 
   if (response.ok) return response;
   const told = await response.json().catch(() => null);
   throw new Refusal(response.status, told?.error, response.headers.get("Retry-After"));
+}
+
+function headersOf(accept, hasBody) {
+  const headers = new Headers({ Accept: accept });
+  if (hasBody) headers.set("Content-Type", "application/json");
+  try {
+    if (key.get()) headers.set("Authorization", `Bearer ${key.get()}`);
+  } catch {
+    throw new Refusal(401, { message: "The key has a character that no key can have; give it again." });
+  }
+  return headers;
 }
 
 /** What a promise of the network gives; throws Lost where it fails. */

@@ -52,7 +52,11 @@ export class Inspector {
     piece.classList.add("shown");
     piece.setAttribute("aria-describedby", this.element.id);
     const tokens = tokensOf.get(piece);
-    this.element.replaceChildren(...tokens.map(card), hint(tokens.length));
+    const last = tokens.length - 1;
+    this.element.replaceChildren(
+      ...tokens.map((token, index) => card(token, index === last)),
+      hint(tokens.length),
+    );
     this.element.hidden = false;
     this.#place();
   }
@@ -74,7 +78,8 @@ export class Inspector {
   }
 }
 
-function card(token) {
+/** Of several tokens that make one piece of text, all but the last are told in short. */
+function card(token, isWhole) {
   const author = token.draft
     ? [mark(make("b", { class: "token" }, token.draft), token.draft), " drafted it, the target accepted"]
     : ["the target wrote it"];
@@ -89,8 +94,8 @@ function card(token) {
       token.logprob === null ? null : make("strong", {}, percent(Math.exp(token.logprob))),
     ),
     make("p", { class: "author" }, ...author),
-    ranking(token),
-    make("p", { class: "place" }, place),
+    isWhole ? ranking(token) : null,
+    isWhole ? make("p", { class: "place" }, place) : null,
   );
 }
 

@@ -2,6 +2,7 @@
 
 export const WINDOW_S = 60;
 const RATE_S = 2.5;
+const GAP_S = 10;
 const NOTHING = {
   emitted_tokens: 0,
   target_passes: 0,
@@ -18,18 +19,24 @@ export class Rates {
   #states = [];
   #figures = null;
 
-  /** The next state of the cluster. */
-  take(state) {
+  /** The next state of the cluster, which came `at` seconds by a clock that nobody sets. */
+  take({ since, work }, at = performance.now() / 1000) {
     const last = this.#states.at(-1);
-    // A server that began anew counts from nothing.
-    if (last && state.work.target_passes < last.work.target_passes) this.#states = [];
-    this.#states.push(state);
-    while (state.at - this.#states[1]?.at > WINDOW_S) this.#states.shift();
-    const since = this.#states.length > 1 ? this.#states[0].work : NOTHING;
-    const passes = state.work.target_passes - since.target_passes;
-    // Where nothing was done lately, what was seen last stays.
-    if (passes) this.#figures = figures(since, state.work);
-    else this.#figures ??= figures(NOTHING, state.work);
+    if (last && since !== last.since) {
+      // A server that began anew counts from nothing.
+      this.#states = [];
+      this.#figures = null;
+    } else if (last && at - last.at > GAP_S) {
+      this.#states = [];
+    }
+    const before = this.#states.at(-1);
+    this.#states.push({ at, since, work });
+    while (at - this.#states[1]?.at > WINDOW_S) this.#states.shift();
+    if (!this.#figures) this.#figures = figures(NOTHING, work);
+    // Where nothing was done since, what was seen last stays.
+    else if (before && work.target_passes > before.work.target_passes) {
+      this.#figures = figures(this.#states[0].work, work);
+    }
   }
 
   get figures() {

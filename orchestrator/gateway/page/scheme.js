@@ -1,4 +1,5 @@
 /** Light or dark: the system's choice until the reader makes one. */
+import { kept } from "./kept.js";
 
 /** Lets a button change the scheme, and say which one is on. */
 export function bindTheme(button) {
@@ -8,7 +9,7 @@ export function bindTheme(button) {
   const tell = () => button.setAttribute("aria-pressed", String(isDark()));
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
-    localStorage.setItem("outrider-theme", root.dataset.theme);
+    kept("localStorage", "outrider-theme").set(root.dataset.theme);
     tell();
   });
   system.addEventListener("change", tell);

@@ -1,5 +1,9 @@
 // Before the first paint, so that nothing flashes: the scheme that was chosen, if one was.
-const chosen = localStorage.getItem("outrider-theme");
-if (chosen === "light" || chosen === "dark") {
-  document.documentElement.dataset.theme = chosen;
+try {
+  const chosen = localStorage.getItem("outrider-theme");
+  if (chosen === "light" || chosen === "dark") {
+    document.documentElement.dataset.theme = chosen;
+  }
+} catch {
+  // A browser that keeps nothing has kept no choice.
 }
