@@ -90,7 +90,9 @@ class Local:
         client_tls: str = "",
         **settings: Any,
     ) -> AsyncClient:
-        """A client of an orchestrator over these services; every request has all of the drafts."""
+        """A client of an orchestrator over these services, which tries nothing again; every request
+        has all of the drafts.
+        """
         names = [f"{name}={_address(draft)}" for name, draft in (drafts or {}).items()]
         if names:
             settings.setdefault("drafts_per_session", len(names))
@@ -105,7 +107,7 @@ class Local:
         service.register(server)
         self._stack.push_async_callback(service.stop)
         address = await self._listen(server, gatekeeper=gatekeeper)
-        client = AsyncClient(address, timeout_s=60, tls=client_tls)
+        client = AsyncClient(address, timeout_s=60, retries=0, tls=client_tls)
         self._stack.push_async_callback(client.close)
         return client
 
