@@ -23,3 +23,7 @@ def main() -> int:
         )
         return 1
     return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

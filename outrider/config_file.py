@@ -16,6 +16,7 @@ from outrider.errors import InvalidArgumentError
 
 SECTIONS = ("draft", "verify", "orchestrator")
 VARIABLE = "OUTRIDER_CONFIG"
+MOST_CHARACTERS = 1024 * 1024
 NO_FILE = "none"
 """Stands for no file, also where the user has one."""
 
@@ -66,13 +67,23 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def _text(path: Path) -> str:
+    why = ""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(
-            f"the config file {path} cannot be read ({error}); give a YAML file, or "
-            f"{NO_FILE!r} for none"
-        ) from error
+        if not path.exists() or path.is_file():
+            with path.open(encoding="utf-8") as file:
+                text = file.read(MOST_CHARACTERS + 1)
+            if len(text) <= MOST_CHARACTERS:
+                return text
+            why = f"it has more than {MOST_CHARACTERS} characters"
+        else:
+            why = "it is no file"
+    except OSError as error:
+        why = error.strerror or str(error)
+    except UnicodeDecodeError:
+        why = "it is no text in UTF-8"
+    raise InvalidArgumentError(
+        f"the config file {path} cannot be read ({why}); give a YAML file, or {NO_FILE!r} for none"
+    )
 
 
 def _sections(path: Path, text: str) -> dict[str, dict[str, Entry]]:
@@ -92,7 +103,7 @@ def _sections(path: Path, text: str) -> dict[str, dict[str, Entry]]:
             for key, value, at in _items(node, f"{name} has no settings by name; give key: value"):
                 if key in entries:
                     raise _MisplacedError(f"{name} has {key} twice; leave one out", at)
-                entries[key] = Entry(loader.construct_object(value, deep=True), at)
+                entries[key] = Entry(_value(loader, key, value, at), at)
             sections[name] = entries
     except _MisplacedError as error:
         raise InvalidArgumentError(f"{path}, line {error.line}: {error}") from error
@@ -100,11 +111,20 @@ def _sections(path: Path, text: str) -> dict[str, dict[str, Entry]]:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
         raise InvalidArgumentError(f"{where}: this is no YAML ({error.problem})") from error
+    except RecursionError as error:
+        raise InvalidArgumentError(f"{path}: it is nested too deeply; {wanted}") from error
     except yaml.YAMLError as error:
         raise InvalidArgumentError(
             f"{path}: this is no YAML ({' '.join(str(error).split())})"
         ) from error
     return sections
+
+
+def _value(loader: yaml.SafeLoader, key: str, node: yaml.Node, line: int) -> object:
+    try:
+        return loader.construct_object(node, deep=True)
+    except ValueError as error:  # of a date that is none, for example
+        raise _MisplacedError(f"{key} cannot be read ({error})", line) from error
 
 
 class _MisplacedError(Exception):

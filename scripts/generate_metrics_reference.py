@@ -19,11 +19,11 @@ HEAD = """\
 Written by `python scripts/generate_metrics_reference.py` from the services' own metrics.
 
 Every service tells Prometheus what it counts at `/metrics` of the port that `--metrics-port`
-names: at `--host`, so on loopback unless told otherwise, in plain HTTP and without a key. Without
-the flag nothing listens. The orchestrator has the same at `/metrics` of its HTTP endpoint, where a
-key is needed if any is set; with `--no-http` its `--metrics-port` is the only place.
-`deploy/prometheus` has a configuration that scrapes all three and rules that alert,
-`deploy/grafana/outrider.json` a dashboard.
+names: at `--host`, so on loopback unless told otherwise, over HTTPS where the service has a
+certificate, else in plain HTTP, and without a key. Without the flag nothing listens. The
+orchestrator has the same at `/metrics` of its HTTP endpoint, where a key is needed if any is set;
+with `--no-http` its `--metrics-port` is the only place. `deploy/prometheus` has a configuration
+that scrapes all three and rules that alert, `deploy/grafana/outrider.json` a dashboard.
 
 No label holds anything that a caller chooses: `draft` and a peer's `service` are names of the
 orchestrator's settings, `position` ends at 31, `reason` and `outcome` are few words. A histogram's

@@ -15,6 +15,7 @@ from orchestrator.cli.summary import answer_line, as_json, counted, partial_as_j
 from outrider.client import AsyncClient, AsyncGeneration, Result
 from outrider.client.prompt import Prompt
 from outrider.client.request import GenerateOptions
+from outrider.errors import OutriderError
 
 AT_ONCE = 8
 
@@ -51,7 +52,8 @@ def generate_several(
 ) -> None:
     """Prints `count` independent answers once all are complete: texts, or a JSON object a line.
 
-    Ctrl-C ends those that still run, prints what there is of all, and ends with status 130.
+    Ctrl-C ends those that still run, prints what there is of all, and ends with status 130. So does
+    an answer that fails, with its error.
     """
     sent: Prompt = prompt if raw else as_messages(prompt)
     require_valid(sent, options)
@@ -71,6 +73,9 @@ def generate_several(
             complete = sum(answer.result is not None for answer in answers.values())
             say(f"stopped; {complete} of {counted(count, 'answer')} had come to their end")
             raise typer.Exit(INTERRUPTED) from None
+        except OutriderError:
+            _tell(answers, count, show_json=show_json)
+            raise
     _tell(answers, count, show_json=show_json)
 
 

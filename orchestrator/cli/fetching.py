@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orchestrator.cli.child import end_session
+from orchestrator.cli.console import say
 from orchestrator.cli.progress import Transfer
 from outrider.errors import InvalidArgumentError, OutriderError, UnavailableError
 from outrider.models.fetching import fetch_model
@@ -53,6 +54,9 @@ def fetch(models: Sequence[str], revision: str | None = None) -> list[Path]:
     if fetcher.returncode == 0:
         return [Path(line) for line in told.splitlines()[-len(models) :]]
     problem = f"{', '.join(models)} could not be fetched"
+    if fetcher.returncode < 0:
+        number = -fetcher.returncode
+        say(f"{problem}: signal {number} ended it; is there room in memory to convert a model?")
     raise (InvalidArgumentError if fetcher.returncode == MISUSED else UnavailableError)(problem)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, say, write
+from orchestrator.cli.console import FAILED, INTERRUPTED, MISUSED, errors_told, say, write
 from orchestrator.cli.fetching import fetch
 from orchestrator.cli.interrupts import Interrupts
 from orchestrator.cli.progress import sized
@@ -17,7 +17,8 @@ from outrider.models.stored import StoredModel, stored_models
 
 def show_models(*, show_json: bool) -> None:
     """Prints a row for each model."""
-    found = stored_models()
+    with errors_told():
+        found = stored_models()
     if show_json:
         shown = [
             {

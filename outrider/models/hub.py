@@ -21,7 +21,12 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils.tqdm import tqdm
 
-from outrider.errors import NotFoundError, OutriderError, UnavailableError
+from outrider.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    OutriderError,
+    UnavailableError,
+)
 from outrider.models.hf_source import HUB_TIMEOUT_S, is_transport_error
 from outrider.models.llamacpp_source import Part
 
@@ -144,7 +149,11 @@ def _explained(error: Exception, name: str, revision: str | None) -> Exception:
         )
     elif isinstance(error, RevisionNotFoundError):
         told = NotFoundError(f"{name} on the hub has no revision {revision!r}")
-    elif isinstance(error, RepositoryNotFoundError | HFValidationError):
+    elif isinstance(error, HFValidationError):
+        told = InvalidArgumentError(
+            f"{name!r} is no name of a model; give org/name or org/name/file.gguf"
+        )
+    elif isinstance(error, RepositoryNotFoundError):
         told = NotFoundError(
             f"there is no model {name} on the hub (or it is private: set HF_TOKEN); "
             "`outrider models list` shows what is here"

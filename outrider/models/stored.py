@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from outrider.errors import UnavailableError
 from outrider.models.hub import is_of_checkpoint
 from outrider.models.llamacpp_source import Part
 from outrider.models.packaged import cached
@@ -60,6 +61,11 @@ def _from_hub() -> Iterator[StoredModel]:
         repositories = scan_cache_dir().repos
     except CacheNotFound:
         return
+    except (ValueError, OSError) as error:
+        raise UnavailableError(
+            f"the cache of the hub's library cannot be looked through ({error}); see that "
+            "HF_HUB_CACHE and HF_HOME name folders"
+        ) from error
     for repository in sorted(repositories, key=lambda one: one.repo_id):
         if repository.repo_type == "model" and repository.revisions:
             yield from _in_repository(repository)

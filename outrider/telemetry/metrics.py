@@ -5,6 +5,7 @@ count.
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
@@ -13,6 +14,8 @@ from outrider.identity import files_of
 from outrider.renewal import renewing
 from outrider.telemetry.reasons import all_reasons, reason_of
 from outrider.version import __version__
+
+SILENCE_S = 10.0
 
 PASS_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
@@ -138,6 +141,9 @@ class MetricsServer:
         shown = f"[{host}]" if ":" in host else host
         self.address = f"{shown}:{self._server.server_port}"
         """Where it serves."""
+        # Each connection has a thread: one that says nothing keeps it no longer than this.
+        handler: Any = self._server.RequestHandlerClass
+        self._server.RequestHandlerClass = type("Hasty", (handler,), {"timeout": SILENCE_S})
         listening = self._server.socket
         if files is not None and isinstance(listening, ssl.SSLSocket):
             # Left to a connection's own thread: whoever says nothing keeps only that one waiting.

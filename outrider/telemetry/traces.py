@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from outrider.errors import UnavailableError
+from outrider.errors import InvalidArgumentError, UnavailableError
 from outrider.telemetry.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ def configure_traces(service: str, endpoint: str, sample_ratio: float) -> None:
     """Sets the process up once; an empty `endpoint` means no traces. OTEL_* variables say the rest:
     headers, certificates, the size and delay of batches, attributes of the resource.
 
-    Raises UnavailableError where OpenTelemetry is not installed.
+    Raises UnavailableError where OpenTelemetry is not installed, InvalidArgumentError where one of
+    them makes no sense to it.
     """
     global _tracer
     if not endpoint:
@@ -144,6 +145,10 @@ def configure_traces(service: str, endpoint: str, sample_ratio: float) -> None:
         raise UnavailableError(
             f"traces are to go to {endpoint} and {error.name} is not installed; install the extra "
             "'traces', or leave --traces-endpoint out"
+        ) from error
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"traces cannot be set up ({error}); look at --traces-endpoint and the OTEL_* variables"
         ) from error
 
 

@@ -198,6 +198,18 @@ def test_ctrl_c_keeps_what_came_of_several_answers(form):
         assert "ab".startswith(text)
 
 
+def test_an_answer_that_fails_keeps_what_came_of_the_others():
+    ask = ["generate", "hello", "-n", "2", "--seed", "3", "--timeout", "3", "--json", "--address"]
+    with StubOrchestrator() as stub, Running([*ask, stub.address]) as answers:
+        assert stub.both_have_begun.wait(TIMEOUT_S)
+        finished = answers.finished()
+    assert finished.status == 1
+    assert "took longer than 3 s" in finished.stderr
+    partials = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [partial["choice_index"] for partial in partials] == [0, 1]
+    assert all("ab".startswith(partial["text"]) for partial in partials)
+
+
 def test_a_reader_that_leaves_ends_the_answer_quietly(address):
     command = [*COMMAND, "generate", "hello", "--address", address, *LONG]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as answer:

@@ -74,6 +74,7 @@ def test_a_gguf_file_is_pulled_with_all_its_parts(hub):
 
 REFUSED = {
     "org/none": (1, "there is no model org/none on the hub (or it is private: set HF_TOKEN)"),
+    "a/b/c": (2, "'a/b/c' is no name of a model; give org/name or org/name/file.gguf"),
     "org/gated": (1, "access to org/gated on the hub has to be granted to you"),
     "org/empty": (1, "org/empty on the hub has no config.json with safetensors weights; give"),
     "org/gguf": (1, "it has GGUF files, give one of them: org/gguf/q4/big-00001-of-00002.gguf"),

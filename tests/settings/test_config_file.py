@@ -1,5 +1,6 @@
 """The config file: its values, where they stand among the others, and each mistake told by line."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ def test_an_empty_file_or_section_sets_nothing(text: str, tmp_path: Path) -> Non
         ("draft: {}\n---\nverify: {}\n", "line 2: this is no YAML"),
         ("draft:\n  port: !!python/name:os.system\n", "line 2: this is no YAML"),
         ("draft:\n  [a]: 1\n", "line 2: a key is no word"),
+        ("draft:\n  model: 2026-99-99\n", "line 2: model cannot be read .month must be in 1"),
+        ("draft:\n  port: !!int foo\n", "line 2: port cannot be read"),
     ],
 )
 def test_a_mistake_in_the_file_is_told_with_its_line(
@@ -122,10 +125,20 @@ def test_a_file_that_is_named_and_cannot_be_read_is_a_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "latin").write_bytes(b"draft: {model: \xff}")
-    for path in (tmp_path / "missing.yaml", tmp_path, tmp_path / "latin"):
+    (tmp_path / "long").write_text("#" * (config_file.MOST_CHARACTERS + 1))
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("missing.yaml", "", "latin", "long", "pipe"):
+        path = tmp_path / name
         told = complaint(capsys, "draft", "--config", str(path))
         assert f"the config file {path} cannot be read" in told
         assert "'none' for none" in told
+
+
+def test_a_file_that_is_nested_too_deeply_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "draft:\n  model: " + "[" * 2000)
+    assert f"{path}: it is nested too deeply" in complaint(capsys, "draft", "--config", str(path))
 
 
 def test_a_bad_secret_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

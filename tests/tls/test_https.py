@@ -10,6 +10,7 @@ from support.local import Local
 from tls_issuing import Issuer
 
 from outrider.errors import InvalidArgumentError
+from outrider.telemetry import metrics as metrics_module
 from outrider.telemetry.metrics import Metrics, MetricsServer
 
 TARGET = "scripted:vocab=62"
@@ -71,6 +72,18 @@ async def test_an_endpoint_without_its_certificate_does_not_start(
     verify = await local.verify(TARGET)
     with pytest.raises(InvalidArgumentError, match="has no certificate with a key"):
         await local.gateway(verify, http_tls=str(tmp_path))
+
+
+async def test_metrics_are_not_kept_by_those_who_say_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_module, "SILENCE_S", 0.2)
+    server = await asyncio.to_thread(MetricsServer, Metrics("verify").registry, "127.0.0.1", 0)
+    host, _, port = server.address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await asyncio.to_thread(server.stop)
 
 
 async def test_metrics_are_told_by_https_whoever_else_says_nothing(ours: Issuer) -> None:
