@@ -95,5 +95,5 @@ def _watch(stack: Stack) -> None:
 
 def _hint(stack: Stack) -> str:
     flags = "" if stack.address == "127.0.0.1:7070" else f" --address {stack.address}"
-    flags += f" --tls {stack.plan.tls}" if stack.plan.tls else ""
+    flags += " --tls FOLDER-OF-A-CLIENT" if stack.plan.tls else ""
     return f"in another terminal: {typer.style(f'outrider chat{flags}', bold=True)}"

@@ -49,7 +49,7 @@ class Renewals:
     def _read(self) -> tuple[Identity, float]:
         identity = read_identity(self._folder)
         examined = examine(identity)
-        if self._role not in examined.roles:
+        if examined.roles != {self._role}:
             has = ", ".join(sorted(role.value for role in examined.roles)) or "no role of ours"
             raise InvalidArgumentError(
                 f"the certificate in {self._folder} has {has}, and this service is "
@@ -80,12 +80,14 @@ class Gatekeeper:
 
     def admit(self, context: grpc.aio.ServicerContext[Any, Any], method: str) -> None:
         """Raises NotAllowedError where the caller's certificate has no role for this service."""
-        told = context.auth_context().get("x509_subject_alternative_name", ())
+        # DNS names only: whoever may choose another kind of name must not choose a role with it.
+        told = context.auth_context().get("peer_dns", ())
         names = [name.decode("utf-8", errors="replace") for name in told]
-        if roles_of(names) & self._callers:
+        roles = roles_of(names)
+        if len(roles) == 1 and roles <= self._callers:
             return
         get_logger().warning("caller_refused", method=method, peer=context.peer(), names=names)
-        has = ", ".join(sorted(role.value for role in roles_of(names))) or "none"
+        has = " and ".join(sorted(role.value for role in roles)) or "none"
         wanted = " or ".join(sorted(role.value for role in self._callers))
         raise NotAllowedError(
             f"the caller's certificate has the role {has}, and a service of role "

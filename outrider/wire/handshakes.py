@@ -20,20 +20,29 @@ def tls_problem(address: str, secured: Secured | None, timeout_s: float = HANDSH
     """
     host, _, port = address.rpartition(":")
     try:
+        context = _context(secured)
+    except OSError as error:  # ssl.SSLError is one
+        folder = secured.identity.folder if secured is not None else ""
+        why = getattr(error, "reason", None) or error.strerror or str(error)
+        return f"the certificate in {folder} cannot be used just now ({why}); look at its files"
+    try:
         plain = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
     except OSError:
         return ""
     with plain:
-        return _met(plain, address, secured)
+        return _met(plain, context, address, secured)
 
 
-def _met(plain: socket.socket, address: str, secured: Secured | None) -> str:
+def _met(
+    plain: socket.socket, context: ssl.SSLContext, address: str, secured: Secured | None
+) -> str:
     wants_tls = (
         f"{address} speaks TLS and this side does not; give a folder with a certificate (--tls; "
         "in Python tls=), made by 'outrider certs issue'"
     )
     try:
-        with _wrapped(plain, secured) as line:
+        name = None if secured is None else secured.role.dns_name
+        with context.wrap_socket(plain, server_hostname=name) as line:
             if secured is None:
                 return wants_tls
             # What the other side thinks of our certificate comes after our half of the handshake.
@@ -51,17 +60,17 @@ def _met(plain: socket.socket, address: str, secured: Secured | None) -> str:
         return "" if secured is None else _plain_text(address)
 
 
-def _wrapped(plain: socket.socket, secured: Secured | None) -> ssl.SSLSocket:
+def _context(secured: Secured | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     if secured is None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        return context.wrap_socket(plain)
+        return context
     own = secured.identity
     context.load_verify_locations(cadata=own.ca.decode("ascii", errors="ignore"))
     context.load_cert_chain(own.files.certificate, own.files.key)
-    return context.wrap_socket(plain, server_hostname=secured.role.dns_name)
+    return context
 
 
 def _misfit(address: str, error: ssl.SSLCertVerificationError, secured: Secured | None) -> str:

@@ -26,7 +26,9 @@ class Secured:
 
     @property
     def options(self) -> Sequence[tuple[str, str]]:
-        """By these gRPC takes a certificate of the role, at whatever address, and no other."""
+        """By these gRPC takes a certificate of the role, at whatever address: one that has its name
+        among its DNS names, a wildcard for it, or, without any such name, as its common name.
+        """
         return (("grpc.ssl_target_name_override", self.role.dns_name),)
 
 

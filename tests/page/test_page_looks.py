@@ -161,6 +161,8 @@ def test_a_key_that_can_be_no_key_is_asked_for_again(theatre: Theatre, opened: O
         expect(page.locator("#key-form")).to_be_visible()
         page.fill("#key", key)
         page.press("#key", "Enter")
+        if key != "right":
+            expect(page.locator("#connection")).to_contain_text("a character that no key can have")
     expect(page.locator("#connection")).to_have_text("live")
     ask(page)
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -19,7 +20,7 @@ from tls_issuing import Issuer
 from orchestrator.peers import Peers
 from outrider import AsyncClient, Client
 from outrider.certificates import issue
-from outrider.errors import InvalidArgumentError, UnavailableError
+from outrider.errors import InvalidArgumentError, NotAllowedError, UnavailableError
 from outrider.identity import Role, read_identity
 from outrider.v1 import verify_pb2, verify_pb2_grpc
 from outrider.wire.gatekeeper import Gatekeeper
@@ -323,3 +324,51 @@ def test_a_client_tells_what_is_wrong_with_its_folder(ours: Issuer, tmp_path: Pa
         Client("localhost:1", tls=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="tls and credentials are given"):
         Client("localhost:1", tls=ours.folder("client"), credentials=grpc.ssl_channel_credentials())
+
+
+class Caller:
+    """A call as gRPC tells of it, by a certificate with names of each kind."""
+
+    def __init__(self, **names: list[str]) -> None:
+        self._names = {kind: [name.encode() for name in each] for kind, each in names.items()}
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        every = [name for each in self._names.values() for name in each]
+        return {**self._names, "x509_subject_alternative_name": every}
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+
+ROLE, OTHER = Role.ORCHESTRATOR.dns_name, Role.DRAFT.dns_name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {},
+        {"peer_uri": [ROLE]},
+        {"peer_email": [ROLE]},
+        {"peer_dns": [OTHER], "peer_uri": [ROLE]},
+        {"peer_dns": [OTHER, ROLE]},
+        {"peer_dns": ["*.outrider.internal"]},
+    ],
+    ids=str,
+)
+def test_only_a_single_role_by_dns_name_lets_a_caller_in(
+    ours: Issuer, names: dict[str, list[str]]
+) -> None:
+    gatekeeper = Gatekeeper(ours.folder("verify"), Role.VERIFY)
+    gatekeeper.admit(cast(Any, Caller(peer_dns=[ROLE, "attic"], peer_uri=[OTHER])), "Verify")
+    with pytest.raises(NotAllowedError, match="takes calls of orchestrator only"):
+        gatekeeper.admit(cast(Any, Caller(**names)), "Verify")
+
+
+def test_a_caller_whose_own_files_are_broken_is_told_so(ours: Issuer) -> None:
+    folder = ours.folder("orchestrator")
+    secured = secured_by(folder, Role.VERIFY)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (Path(folder) / "key.pem").unlink()
+        told = tls_problem(address, secured)
+    assert told.startswith(f"the certificate in {folder} cannot be used just now")

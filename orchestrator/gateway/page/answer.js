@@ -40,6 +40,7 @@ export class Answer {
 
   #began;
   #first = null;
+  #ending = null;
   #line = null;
   #lineText = "";
   #isCode = false;
@@ -81,8 +82,9 @@ export class Answer {
     this.tell();
   }
 
-  /** Nothing more comes. */
-  end() {
+  /** Nothing more comes; `how` it ended where the endpoint did not say. */
+  end(how) {
+    this.#ending = this.finish === "stop" ? null : (ENDS[this.finish] ?? how);
     this.element.classList.remove("writing");
     this.seconds = this.#elapsed();
     const later = this.count - (this.passes[0]?.length ?? 0);
@@ -110,14 +112,14 @@ export class Answer {
       `${number(seconds, 1)} s`,
       `${number(tokens / seconds, 1)} tokens/s`,
     ];
-    if (this.seconds && this.finish !== "stop") parts.push(ENDS[this.finish] ?? "stopped");
+    if (this.#ending) parts.push(this.#ending);
     this.summary.replaceChildren(...parts.map((part) => make("span", {}, part)));
   }
 
   /** One sentence for those who do not see it. */
   get report() {
     const words = [...this.summary.children].map((part) => part.textContent).join(", ");
-    const how = this.finish === "stop" ? "is complete" : "ends early";
+    const how = this.#ending ? "ends early" : "is complete";
     return words ? `The answer ${how}: ${words}.` : "The answer is empty.";
   }
 

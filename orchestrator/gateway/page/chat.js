@@ -102,7 +102,7 @@ export class Chat {
       if (problem instanceof Trouble) error = problem;
       else if (!running.signal.aborted) throw problem;
     } finally {
-      answer.end();
+      answer.end(running.signal.aborted ? "stopped" : "broken off");
       this.#running = null;
       this.#setRunning(false);
     }

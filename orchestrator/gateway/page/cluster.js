@@ -24,6 +24,7 @@ export class ClusterPanel {
   #rates = new Rates();
   #cards = new Map();
   #watching = null;
+  #isDraining = false;
 
   /** Watches from now on; again, where it had given up. */
   async watch() {
@@ -37,12 +38,12 @@ export class ClusterPanel {
           wait = 1000;
           this.#show(state);
         }
-        this.#connection("lost", "The stream ended; asking again.");
+        if (!this.#isDraining) this.#connection("lost", "The stream ended; asking again.");
       } catch (error) {
         if (signal.aborted) return;
         if (!(error instanceof Trouble)) throw error;
         if (error.status === 401) {
-          this.#connection("lost", "An API key is wanted.");
+          this.#connection("lost", error.code ? "An API key is wanted." : error.message);
           this.#onKeyWanted();
           return;
         }
@@ -58,6 +59,7 @@ export class ClusterPanel {
   }
 
   #show(state) {
+    this.#isDraining = state.draining;
     this.#rates.take(state);
     this.#onState(state);
     const { figures: found, speed } = this.#rates;
