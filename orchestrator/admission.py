@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.requests import GenerationRequest
 from outrider.errors import InvalidArgumentError, NotFoundError
-from outrider.types import FinishReason, ModelInfo
+from outrider.types import ModelInfo
 
 
 def check_target(request: GenerationRequest, target: ModelInfo) -> None:
@@ -43,19 +43,6 @@ def check_room(prompt_ids: Sequence[int], request: GenerationRequest, target: Mo
             f"the prompt has {length} tokens, {len(request.delivered_ids)} are delivered and the "
             f"model's context is {context}; give those of this request"
         )
-
-
-def reached_end(
-    prompt_ids: Sequence[int], request: GenerationRequest, target: ModelInfo
-) -> FinishReason | None:
-    """Why nothing follows what was delivered, as far as it can be told without stop strings and
-    grammar; None where that cannot be.
-    """
-    delivered, stop = request.delivered_ids, request.stop
-    if delivered and delivered[-1] in stop.ends(target.eos_token_ids):
-        return FinishReason.STOP
-    most = min(stop.max_tokens, target.context_tokens - len(prompt_ids))
-    return FinishReason.LENGTH if len(delivered) >= most else None
 
 
 def _named_ids(request: GenerationRequest) -> Iterator[tuple[str, Iterable[int]]]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.admission import reached_end
 from orchestrator.answer import Answer
 from orchestrator.attached import Attached
 from orchestrator.peers import DraftPeer, VerifyPeer
@@ -88,11 +87,14 @@ class Session:
         self.verify: VerifyStream | None = None
         self.team = Team(draws=self.sampling.draws_proposals)
         self._answer = Answer(request, vocabulary, self._author)
-        self.finish_reason: FinishReason | None = (
-            FinishReason.STOP
-            if self._answer.is_complete
-            else reached_end(prompt_ids, request, target)
-        )
+        self.finish_reason: FinishReason | None = None
+        if self._answer.is_complete:
+            self.finish_reason = FinishReason.STOP
+        elif request.sampling.grammar is None:  # else the verifier knows
+            room = target.context_tokens - len(prompt_ids)
+            self.finish_reason = request.stop.reached(
+                request.delivered_ids, target.eos_token_ids, room
+            )
         self._names: dict[int, DraftStats] = {}
         self._ended: Counter[str] = Counter()
         self._spared: Counter[str] = Counter()

@@ -169,6 +169,16 @@ class StopConditions:
         """The tokens that end the text of a model with these end-of-sequence ids."""
         return self.stop_token_ids | (frozenset() if self.ignore_eos else frozenset(eos_token_ids))
 
+    def reached(
+        self, emitted: Sequence[int], eos_token_ids: Iterable[int], room: int
+    ) -> FinishReason | None:
+        """Why nothing follows the emitted tokens, of which `room` fit behind the prompt; None: more
+        does, unless a stop string or a grammar has ended the text.
+        """
+        if emitted and emitted[-1] in self.ends(eos_token_ids):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(emitted) >= min(self.max_tokens, room) else None
+
     def named(self, last: Sequence[int], eos_token_ids: Iterable[int]) -> int | None:
         """The token at the end of `last`, where it ends the text because the request says so, and
         not as one of the model's own ends.

@@ -79,8 +79,7 @@ class Scheduler:
             job = self._workers.start(lambda: self.verifier.history(opening))
         try:
             history = self.verifier.history(opening) if job is None else await job.result()
-            limit = self._answer(opening) - len(opening.prompt_ids)
-            at_end = reached_end(opening, history, limit)
+            at_end = reached_end(opening, history, self.verifier.model.info)
             sequence = await self._thread.open(
                 lambda: self.verifier.open((*opening.prompt_ids, *opening.emitted_ids)),
                 self.verifier.close,
@@ -94,7 +93,7 @@ class Scheduler:
             opening,
             sequence,
             history,
-            limit,
+            self._answer(opening) - len(opening.prompt_ids),
             TokenTree(opening.emitted_ids, capacity=self._settings.max_tree_nodes),
             time.monotonic(),
             at_end=at_end,

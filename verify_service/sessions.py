@@ -14,7 +14,7 @@ from outrider.sampling.history import History
 from outrider.sampling.noise import PhiloxNoise
 from outrider.selection import Selection
 from outrider.tree import Subtree, TokenTree
-from outrider.types import Chunk, FinishReason, Verdict, VerifyOpening
+from outrider.types import Chunk, FinishReason, ModelInfo, Verdict, VerifyOpening
 from verify_service.settled import Batch, Settled
 from verify_service.verifier import Outcome, Work
 
@@ -267,26 +267,27 @@ class Session:
         return tokens, None
 
 
-def reached_end(opening: VerifyOpening, history: History, limit: int) -> FinishReason | None:
+def reached_end(opening: VerifyOpening, history: History, target: ModelInfo) -> FinishReason | None:
     """Why nothing follows the emitted tokens: whoever lost a stream with them cannot know. None:
     more does.
 
     Raises InvalidArgumentError where they break the grammar.
     """
     emitted, grammar = opening.emitted_ids, history.grammar
-    if emitted and emitted[-1] in history.ends:
+    room = target.context_tokens - len(opening.prompt_ids)
+    reached = opening.stop.reached(emitted, target.eos_token_ids, room)
+    if reached is FinishReason.STOP or not emitted or grammar is None:
+        return reached
+    if grammar.is_finished:
         return FinishReason.STOP
-    if emitted and grammar is not None:
-        if grammar.is_finished:
-            return FinishReason.STOP
-        if grammar.problem:
-            raise InvalidArgumentError(
-                f"after {len(emitted)} tokens the grammar became too much to follow: "
-                f"{grammar.problem}; give a simpler one"
-            )
-        if grammar.is_over:
-            raise InvalidArgumentError(
-                f"the {len(emitted)} tokens emitted before do not match the grammar; give those "
-                "of this request"
-            )
-    return None if len(emitted) < limit else FinishReason.LENGTH
+    if grammar.problem:
+        raise InvalidArgumentError(
+            f"after {len(emitted)} tokens the grammar became too much to follow: "
+            f"{grammar.problem}; give a simpler one"
+        )
+    if grammar.is_over:
+        raise InvalidArgumentError(
+            f"the {len(emitted)} tokens emitted before do not match the grammar; give those "
+            "of this request"
+        )
+    return reached

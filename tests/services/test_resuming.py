@@ -28,6 +28,14 @@ ENDS: dict[str, tuple[list[bytes], dict[str, Any]]] = {
     "a stop string that is included": (as_bytes("ab END cd"), {"stop": "ND", "include_stop": True}),
     "a stop token": (as_bytes("abc"), {"stop_token_ids": [ord("c")]}),
     "a complete choice": (as_bytes("yes"), {"choice": ["yes", "no"]}),
+    "a complete choice, at the limit": (
+        as_bytes("yes"),
+        {"choice": ["yes", "no"], "max_tokens": 3},
+    ),
+    "a stop token, at the limit": (
+        as_bytes("abc"),
+        {"stop_token_ids": [ord("c")], "max_tokens": 3},
+    ),
     "a stop string that comes too early once": (
         as_bytes("END END"),
         {"stop": "END", "min_tokens": 4},
